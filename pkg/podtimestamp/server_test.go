@@ -9,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
@@ -26,25 +25,12 @@ type server struct {
 	record.EventRecorder // of which only Eventf is used
 	t                    *testing.T
 
-	mu       sync.Mutex
-	accepted map[types.UID]int // patches, by Pod
-	events   []string
+	mu     sync.Mutex
+	events []string
 }
 
 func newServer(t *testing.T) *server {
-	s := &server{Cluster: script.New(t, apiserver.Pods()), t: t, accepted: map[types.UID]int{}}
-	s.Admit(func(a apiserver.Admission) error { // Fail the test if no Pod should ever get the patch.
-		if a.Verb != "patch" {
-			return nil
-		}
-		old := &metav1.PartialObjectMetadata{ObjectMeta: a.Old.(*corev1.Pod).ObjectMeta}
-		if !isAsking(old) || isStamped(old) || isTerminating(old) || isMirror(old) {
-			t.Errorf("Pod %+v got a patch", old.ObjectMeta)
-		}
-		s.accepted[old.UID]++
-		return nil
-	})
-	return s
+	return &server{Cluster: script.New(t, apiserver.Pods()), t: t}
 }
 
 // run starts the controller as the process does, and returns it with a function that stops
@@ -52,11 +38,7 @@ func newServer(t *testing.T) *server {
 func (s *server) run() (c *Controller, stop func()) {
 	s.t.Helper()
 	ctx, cancel := context.WithCancel(s.t.Context())
-	client, err := metadata.NewForConfig(s.Config())
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	parts, err := NewDescriptor().New(manager.Dependencies{Metadata: client, Recorder: s})
+	parts, err := NewDescriptor().New(manager.Dependencies{Metadata: metadata.NewForConfigOrDie(s.Config()), Recorder: s})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -82,10 +64,10 @@ func (s *server) patches() int { return s.Requests("patch pods") }
 // all.
 func nameOf(pod string) cache.ObjectName { return cache.NewObjectName(podWith().Namespace, pod) }
 
-// alters makes admission change Pods that are patched; nil ends that.
+// alters makes admission change Pods that are patched.
 func (s *server) alters(alter func(pod *corev1.Pod)) {
 	s.Mutate(func(a apiserver.Admission) {
-		if a.Verb == "patch" && alter != nil {
+		if a.Verb == "patch" {
 			alter(a.Object.(*corev1.Pod))
 		}
 	})
@@ -113,14 +95,6 @@ func (s *server) edit(name string, change func(*corev1.Pod)) {
 
 func (s *server) annotate(name, key, value string) {
 	s.edit(name, func(pod *corev1.Pod) { metav1.SetMetaDataAnnotation(&pod.ObjectMeta, key, value) })
-}
-
-func withdraw(pod *corev1.Pod) { delete(pod.Annotations, AnnotationAddTime) }
-
-// end deletes a Pod that a finalizer holds.
-func (s *server) end(name string) {
-	s.edit(name, func(pod *corev1.Pod) { pod.Finalizers = []string{"example.com/wait"} })
-	script.Delete[corev1.Pod](s.Cluster, podWith().Namespace, name, metav1.DeletePropagationBackground)
 }
 
 // timestamps returns the timestamps of all Pods that have one, by Pod name.

@@ -1,15 +1,14 @@
 package secretsync
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nicoleh.io/k8s-controller/pkg/kittest"
+	"nicoleh.io/k8s-controller/pkg/kittest/apiserver"
 )
 
 func TestReceivers(t *testing.T) {
@@ -24,16 +23,13 @@ func TestReceivers(t *testing.T) {
 		{name: "all", want: "team-a team-b web"},
 		{name: "none, because receivers are required", isRequired: true, wantErr: "must say"},
 		{name: "one", names: new("team-b"), want: "team-b"},
-		{name: "one, as is required", names: new("team-b"), isRequired: true, want: "team-b"},
 		{name: "several", names: &some, want: "team-b web"},
 		{name: "those of a pattern", names: new("team-*"), want: "team-a team-b"},
 		{name: "all that there are", names: new("*"), isRequired: true, want: "team-a team-b web"},
 		{name: "a pattern in the middle", names: new("t*b\nw*"), want: "team-b web"},
 		{name: "names of none", names: new(" , "), wantErr: "names no namespace"},
 		{name: "no name", names: new("team-a,Team_B"), wantErr: `"Team_B"`},
-		{name: "a pattern of another kind", names: new("team-[ab]"), wantErr: `"team-[ab]"`},
 		{name: "by label", selector: new("tier=front"), isRequired: true, want: "web"},
-		{name: "by the label's absence", selector: new("!tier"), want: "team-a team-b"},
 		{name: "by a set", selector: new("tier in (front, back)"), want: "web"},
 		{name: "by no label", selector: new(""), wantErr: "is empty"},
 		{name: "by nonsense", selector: new("tier in front"), wantErr: "secretsync-namespace-selector"},
@@ -52,7 +48,7 @@ func TestReceivers(t *testing.T) {
 			var got []string
 			for _, namespace := range []*corev1.Namespace{newNamespace("team-a"), newNamespace("team-b"), newNamespace("web", labeled("tier", "front"))} {
 				config.StripNamespace(namespace)
-				if isAllowed(config, source, namespace) {
+				if restriction, err := config.restrictionOf(source); err == nil && restriction.allows(namespace) {
 					got = append(got, namespace.Name)
 				}
 			}
@@ -64,27 +60,18 @@ func TestReceivers(t *testing.T) {
 	}
 }
 
-func isAllowed(config Config, source *corev1.Secret, namespace *corev1.Namespace) bool {
-	restriction, err := config.restrictionOf(source)
-	return err == nil && restriction.allows(namespace)
-}
-
 // A key that is nearly right may have been meant to narrow the circle.
 func TestUnknownKeys(t *testing.T) {
 	for key, want := range map[string]string{
 		"controller.nicoleh.io/secretsync-namespace":           AnnotationNamespaces,
-		"controller.nicoleh.io/secretsync-Namespaces":          AnnotationNamespaces,
 		"controller.nicoleh.io/secret-sync-namespaces":         AnnotationNamespaces,
 		strings.ToUpper(domain) + "secretsync-namespaces":      AnnotationNamespaces,
 		"controller.nicoleh.io/secretsync-namespaces-selector": AnnotationNamespaceSelector,
-		"controller.nicoleh.io/secretsync-namespace-selectors": AnnotationNamespaceSelector,
 		"controller.nicoleh.io/secretsync-note":                AnnotationNamespaces,
 		AnnotationNamespaces:                                   "",
 		AnnotationMadeFor:                                      "", // Somebody has restored a source from a copy.
 		DefaultAnnotation:                                      "", // the mark of another secretsync
-		"example.com/secretsync":                               "",
 		"example.com/share":                                    "",
-		"kubernetes.io/description":                            "",
 		"secretsync-namespaces":                                "",
 		AnnotationSourceName:                                   "",
 		AnnotationSourceNamespaceUID:                           "",
@@ -103,14 +90,6 @@ func TestUnknownKeys(t *testing.T) {
 			t.Errorf("for the label %s, the warning is %q", key, warning.Message)
 		}
 	}
-}
-
-func labeled(key, value string) func(metav1.Object) {
-	return func(obj metav1.Object) { obj.SetLabels(map[string]string{key: value}) }
-}
-
-func valued(value string) func(metav1.Object) {
-	return func(obj metav1.Object) { obj.SetAnnotations(map[string]string{usual.Annotation: value}) }
 }
 
 func TestWhatIsConsent(t *testing.T) {
@@ -141,21 +120,20 @@ func TestReceiversChange(t *testing.T) {
 		c.put(newNamespace("team-b", marked))
 		c.put(newNamespace("team-c"))
 		c.run()
-		kittest.Pass(time.Minute)
-		equal(t, "Secrets", []string{"team-a/db", "vault/db"}, c.names())
-
-		c.put(newSource("db", "1", saying(AnnotationNamespaces, "team-b,team-c")))
-		kittest.Pass(time.Minute)
-		equal(t, "Secrets of another", []string{"team-b/db", "vault/db"}, c.names())
-		c.put(newSource("db", "1", saying(AnnotationNamespaceSelector, "env=prod")))
-		kittest.Pass(time.Minute)
-		equal(t, "Secrets of those with a label that none has", []string{"vault/db"}, c.names())
-		c.put(newNamespace("team-a", marked, labeled("env", "prod")))
-		kittest.Pass(time.Minute)
-		equal(t, "Secrets of one that gets it", []string{"team-a/db", "vault/db"}, c.names())
-		c.put(newNamespace("team-a", marked, labeled("env", "test")))
-		kittest.Pass(time.Minute)
-		equal(t, "Secrets of one that loses it", []string{"vault/db"}, c.names())
+		for _, step := range []struct {
+			put  apiserver.Object
+			want []string
+		}{
+			{newNamespace("team-d"), []string{"team-a/db", "vault/db"}},
+			{newSource("db", "1", saying(AnnotationNamespaces, "team-b,team-c")), []string{"team-b/db", "vault/db"}},
+			{newSource("db", "1", saying(AnnotationNamespaceSelector, "env=prod")), []string{"vault/db"}},
+			{newNamespace("team-a", marked, labeled("env", "prod")), []string{"team-a/db", "vault/db"}},
+			{newNamespace("team-a", marked, labeled("env", "test")), []string{"vault/db"}},
+		} {
+			c.put(step.put)
+			kittest.Pass(time.Minute)
+			equal(t, "Secrets", step.want, c.names())
+		}
 		const deleted = `: deleted the copy, because its source is no longer meant for the namespace`
 		equal(t, "events", []string{
 			`db Normal: CopyDeleted: Namespace "team-a"` + deleted, `db Normal: CopyDeleted: Namespace "team-a"` + deleted,
@@ -167,34 +145,31 @@ func TestReceiversChange(t *testing.T) {
 // While it is unclear who may have a source, nothing is created, changed or deleted for it.
 func TestUnclearSources(t *testing.T) {
 	for name, tt := range map[string]struct {
-		key, value, words string
+		unclear func(s *corev1.Secret)
+		words   string
 	}{
-		"a misspelt restriction":                {domain + "secretsync-namespace", "team-a", "annotation controller.nicoleh.io/secretsync-namespace is unknown; the closest known one is controller.nicoleh.io/secretsync-namespaces"},
-		"a private note":                        {domain + "secretsync-note", "ask Joe", "annotation controller.nicoleh.io/secretsync-note is unknown; the closest known one is controller.nicoleh.io/secretsync-namespaces"},
-		"a restriction that cannot be read":     {AnnotationNamespaces, "team-a;team-b", `annotation controller.nicoleh.io/secretsync-namespaces: "team-a;team-b" is neither the name of a namespace nor a pattern such as "team-*"`},
-		"a mark that is neither yes nor no":     {usual.Annotation, "nay", `annotation example.com/share is "nay": for yes, it must be empty or "true"; for no, "false"`},
-		"a type that is obeyed where it is":     {"example.com/x", "helm.sh/release.v1", "Secrets of type helm.sh/release.v1 are not copied"},
-		"a type that belongs to its namespace":  {"example.com/x", "kubernetes.io/service-account-token", "Secrets of type kubernetes.io/service-account-token are not copied"},
-		"a type that lets nodes join a cluster": {"example.com/x", "bootstrap.kubernetes.io/token", "Secrets of type bootstrap.kubernetes.io/token are not copied"},
+		"a misspelt restriction": {
+			saying(domain+"secretsync-namespace", "team-a"),
+			"annotation controller.nicoleh.io/secretsync-namespace is unknown; the closest known one is controller.nicoleh.io/secretsync-namespaces",
+		},
+		"a restriction that cannot be read": {
+			saying(AnnotationNamespaces, "team-a;team-b"),
+			`annotation controller.nicoleh.io/secretsync-namespaces: "team-a;team-b" is neither the name of a namespace nor a pattern such as "team-*"`,
+		},
+		"a mark that is neither yes nor no": {saying(usual.Annotation, "nay"), `annotation example.com/share is "nay": for yes, it must be empty or "true"; for no, "false"`},
+		"a type that is not copied":         {ofType("helm.sh/release.v1"), "Secrets of type helm.sh/release.v1 are not copied"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, c *cluster) {
-				unclear := func(s *corev1.Secret) {
-					if s.Annotations[tt.key] = tt.value; tt.key == "example.com/x" {
-						s.Type = corev1.SecretType(tt.value)
-					}
-				}
 				c.put(newSource("db", "1"))
-				c.put(newSource("new", "1", unclear))
+				c.put(newSource("new", "1", tt.unclear))
 				c.put(newNamespace("team-a", marked))
 				c.put(newNamespace("team-b", marked))
 				c.put(newNamespace("team-c"))
 				stop := c.run()
 				kittest.Pass(time.Minute)
-				words := ` Warning: UnclearAnnotation: No copy is created, changed or deleted until it is clear what is meant: ` + tt.words
-				equal(t, "events", []string{"new" + words}, c.events())
 				c.writes()
-				c.put(newSource("db", "2", unclear))
+				c.put(newSource("db", "2", tt.unclear))
 				c.put(newNamespace("team-c", marked))
 				kittest.Pass(time.Hour)
 				stop()
@@ -202,8 +177,9 @@ func TestUnclearSources(t *testing.T) {
 				kittest.Pass(time.Hour)
 				equal(t, "writes", nil, c.writes())
 				equal(t, "Secrets", []string{"team-a/db", "team-b/db", "vault/db", "vault/new"}, c.names())
-				equal(t, "events", []string{"db" + words, "db" + words, "new" + words}, c.events())
-				requireProblems(t, map[string]int{ReasonUnclear: 2})
+				words := ` Warning: UnclearAnnotation: No copy is created, changed or deleted until it is clear what is meant: ` + tt.words
+				equal(t, "events of two processes", []string{"db" + words, "db" + words, "new" + words, "new" + words}, c.events())
+				requireProblems(t, map[string]int64{ReasonUnclear: 2})
 				c.put(newSource("db", "3", saying(AnnotationNamespaces, "team-a")))
 				c.put(newSource("new", "3", saying(usual.Annotation, "no")))
 				kittest.Pass(time.Minute)
@@ -214,65 +190,33 @@ func TestUnclearSources(t *testing.T) {
 	}
 }
 
-func TestReceiversAreRequired(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *cluster) {
-		strict := usual
-		strict.RequireReceivers = true
-		c.put(newSource("db", "1"))
-		c.put(newSource("tls", "1", saying(AnnotationNamespaces, "*")))
-		c.put(newNamespace("team-a", marked))
-		stop := c.runAs(strict)
-		kittest.Pass(time.Hour)
-		equal(t, "Secrets", []string{"team-a/tls", "vault/db", "vault/tls"}, c.names())
-		equal(t, "events", []string{"db Warning: UnclearAnnotation: No copy is created, changed or deleted until it is clear what is meant: annotation controller.nicoleh.io/secretsync-namespaces or controller.nicoleh.io/secretsync-namespace-selector must say which namespaces can have it"}, c.events())
-		stop()
-	})
-}
-
 // In a namespace whose mark is unclear, copies that exist follow their source to the end, and no
 // new ones are made.
 func TestUnclearNamespaces(t *testing.T) {
-	for _, whileDown := range []bool{false, true} {
-		t.Run(fmt.Sprintf("while down: %t", whileDown), func(t *testing.T) {
-			inBubble(t, func(t *testing.T, c *cluster) {
-				for _, name := range []string{"db", "tls", "gone", "narrowed", "typed", "lost"} {
-					c.put(newSource(name, "1"))
-				}
-				c.put(newNamespace("team-a", marked))
-				c.put(newNamespace("team-b", marked))
-				stop := c.run()
-				kittest.Pass(time.Minute)
-				c.put(newNamespace("team-a", valued("ture")))
-				kittest.Pass(time.Minute)
-				warning := `team-a Warning: UnclearAnnotation: No new copies are made, and existing ones follow their sources: annotation example.com/share is "ture": for yes, it must be empty or "true"; for no, "false"`
-				equal(t, "events", []string{warning}, c.events())
-				requireProblems(t, map[string]int{ReasonUnclear: 1})
-				if whileDown {
-					stop()
-				}
-				c.put(newSource("db", "2"))
-				c.put(newSource("tls", "1", saying(usual.Annotation, "false")))
-				c.put(newSource("narrowed", "1", saying(AnnotationNamespaces, "team-b")))
-				c.put(newSource("typed", "1", ofType("example.com/other")))
-				c.put(newSource("new", "1"))
-				c.lacks("vault", "gone")
-				c.lacks("team-a", "lost")
-				if whileDown {
-					c.run()
-				}
-				kittest.Pass(time.Hour)
-				equal(t, "Secrets", []string{
-					"team-a/db", "team-a/typed", "team-b/db", "team-b/lost", "team-b/narrowed", "team-b/new", "team-b/typed",
-					"vault/db", "vault/lost", "vault/narrowed", "vault/new", "vault/tls", "vault/typed",
-				}, c.names())
-				equal(t, "data", newSource("db", "2").Data, c.secret("team-a", "db").Data)
-				equal(t, "a type, which only a new copy could have", corev1.SecretTypeOpaque, c.secret("team-a", "typed").Type)
-				requireProblems(t, map[string]int{ReasonUnclear: 1})
-				c.put(newNamespace("team-a", marked))
-				kittest.Pass(time.Minute)
-				equal(t, "type when it is clear", "example.com/other", c.secret("team-a", "typed").Type)
-				requireProblems(t, nil)
-			})
-		})
-	}
+	inBubble(t, func(t *testing.T, c *cluster) {
+		for _, name := range []string{"db", "gone", "lost", "narrowed", "typed"} {
+			c.put(newSource(name, "1"))
+		}
+		c.put(newNamespace("team-a", marked))
+		c.run()
+		kittest.Pass(time.Minute)
+		c.put(newNamespace("team-a", valued("ture")))
+		kittest.Pass(time.Minute)
+		equal(t, "events", []string{`team-a Warning: UnclearAnnotation: No new copies are made, and existing ones follow their sources: annotation example.com/share is "ture": for yes, it must be empty or "true"; for no, "false"`}, c.events())
+		c.put(newSource("db", "2"))
+		c.put(newSource("narrowed", "1", saying(AnnotationNamespaces, "team-b")))
+		c.put(newSource("typed", "1", ofType("example.com/other")))
+		c.put(newSource("new", "1"))
+		c.lacks("vault", "gone")
+		c.lacks("team-a", "lost")
+		kittest.Pass(time.Hour)
+		equal(t, "Secrets", []string{"team-a/db", "team-a/typed", "vault/db", "vault/lost", "vault/narrowed", "vault/new", "vault/typed"}, c.names())
+		equal(t, "data", newSource("db", "2").Data, c.secret("team-a", "db").Data)
+		equal(t, "a type, which only a new copy could have", corev1.SecretTypeOpaque, c.secret("team-a", "typed").Type)
+		requireProblems(t, map[string]int64{ReasonUnclear: 1})
+		c.put(newNamespace("team-a", marked))
+		kittest.Pass(time.Minute)
+		equal(t, "type when it is clear", "example.com/other", c.secret("team-a", "typed").Type)
+		requireProblems(t, nil)
+	})
 }

@@ -7,7 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
+	"net/http/httptest"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -19,6 +22,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
@@ -26,6 +30,8 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
+	"k8s.io/component-base/metrics/legacyregistry"
+	"k8s.io/component-base/metrics/testutil"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
 	"k8s.io/utils/ptr"
@@ -54,84 +60,85 @@ type cluster struct {
 	*script.Cluster
 	record.EventRecorder // of which only Event and Eventf are used
 	t                    *testing.T
+	controller           *Controller // the one that was started last
 
 	mu       sync.Mutex                         // of what follows
 	refuse   func(verb, namespace string) error // the answer to a write
+	isCutOff bool                               // The cache of sources is cut off, but not that of copies.
 	recorded []string                           // events
 	wrote    []string                           // what the controller wrote, "create team-a/db"
-	logged   safeBuffer
-}
-
-type safeBuffer struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (b *safeBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *safeBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
+	logged   bytes.Buffer
 }
 
 func newCluster(t *testing.T) *cluster {
 	c := &cluster{t: t, Cluster: script.New(t, apiserver.Secrets(), apiserver.Namespaces())}
-	for _, name := range []string{usual.SourceNamespace, metav1.NamespaceSystem, metav1.NamespacePublic} {
-		c.put(newNamespace(name))
-	}
+	c.put(newNamespace(usual.SourceNamespace), newNamespace(metav1.NamespaceSystem), newNamespace(metav1.NamespacePublic))
 	return c
 }
+
+var (
+	secretPath = regexp.MustCompile(`^/api/v1/namespaces/([^/]+)/secrets/?([^/]*)$`)
+	verbs      = map[string]string{http.MethodPost: "create", http.MethodPatch: "update", http.MethodDelete: "delete"}
+)
 
 // RoundTrip implements http.RoundTripper for the controller's clients.
 func (c *cluster) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Method == http.MethodGet {
+		if c.cutsOff(r) {
+			return nil, errors.New("EOF")
+		}
 		return c.Cluster.RoundTrip(r)
 	}
-	body, err := io.ReadAll(r.Body)
+	request, err := apiserver.ReadRequest(r)
 	if err != nil {
 		return nil, err
 	}
 	r = r.Clone(r.Context())
-	r.Body = io.NopCloser(bytes.NewReader(body))
-	verb := map[string]string{http.MethodPost: "create", http.MethodPatch: "update", http.MethodDelete: "delete"}[r.Method]
-	if r.URL.Query().Has("dryRun") {
-		verb = "try"
-	}
-	var sent corev1.Secret
-	if err := json.Unmarshal(body, &sent); err != nil && verb != "update" {
-		c.t.Error(err)
-	}
-	parts := strings.Split(strings.TrimPrefix(r.URL.Path, "/api/v1/namespaces/"), "/")
-	if len(parts) < 2 || parts[1] != "secrets" || verb == "" {
+	r.Body = io.NopCloser(bytes.NewReader(request.Body))
+	verb, path := verbs[r.Method], secretPath.FindStringSubmatch(request.Path)
+	if verb == "" || path == nil || usual.isReserved(path[1]) {
 		c.t.Errorf("secretsync asked for %s %s", r.Method, r.URL.Path)
 		return nil, errors.New("no")
 	}
-	namespace, name := parts[0], parts[len(parts)-1]
-	if len(parts) == 2 {
+	namespace, name := path[1], path[2]
+	if verb == "create" {
+		var sent corev1.Secret
+		if err := json.Unmarshal(request.Body, &sent); err != nil {
+			return nil, err
+		}
 		name = sent.Name
-	}
-	if before := c.secret(namespace, name); usual.isReserved(namespace) || before != nil && verb != "create" && verb != "try" && before.Labels[LabelSourceNamespace] != usual.SourceNamespace {
+	} else if is := c.secret(namespace, name); is != nil && is.Labels[LabelSourceNamespace] != usual.SourceNamespace {
 		c.t.Errorf("secretsync sent %s %s/%s, which is not a copy", verb, namespace, name)
 	}
-	c.mu.Lock()
-	c.wrote = append(c.wrote, fmt.Sprintf("%s %s/%s", verb, namespace, name))
-	err = nil
-	if c.refuse != nil {
-		err = c.refuse(verb, namespace)
+	if request.Query.Has("dryRun") {
+		verb = "try"
 	}
-	c.mu.Unlock()
-	if err != nil {
-		if status := interface{ Status() metav1.Status }(nil); errors.As(err, &status) {
-			return apiserver.Refuse(err).HTTP(r), nil
-		}
+	switch err := c.answer(verb, namespace, name); {
+	case err == nil:
+		return c.Cluster.RoundTrip(r)
+	case apierrors.ReasonForError(err) == metav1.StatusReasonUnknown: // one of the connection
 		return nil, err
+	default:
+		return apiserver.Refuse(err).HTTP(r), nil
 	}
-	return c.Cluster.RoundTrip(r)
+}
+
+// cutsOff reports whether a request is one of the cache of sources, and that is cut off.
+func (c *cluster) cutsOff(r *http.Request) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.isCutOff && strings.HasSuffix(r.URL.Path, "/namespaces/vault/secrets") && !r.URL.Query().Has("fieldSelector")
+}
+
+// answer notes a write, and returns how it fails, if it does.
+func (c *cluster) answer(verb, namespace, name string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.wrote = append(c.wrote, fmt.Sprintf("%s %s/%s", verb, namespace, name))
+	if c.refuse == nil {
+		return nil
+	}
+	return c.refuse(verb, namespace)
 }
 
 // answers sets how writes are answered from now on: with an error, or as usual.
@@ -150,30 +157,28 @@ func (c *cluster) alters(alter func(copied *corev1.Secret)) {
 	})
 }
 
-// put has somebody create an object, or change it to be so, if need be by deleting it before. One
+// put has somebody create objects, or change them to be so, if need be by deleting them before. One
 // that is being deleted gets a finalizer.
-func (c *cluster) put(obj apiserver.Object) {
+func (c *cluster) put(objects ...apiserver.Object) {
 	c.t.Helper()
-	obj = obj.DeepCopyObject().(apiserver.Object)
-	obj.SetUID("")
-	obj.SetResourceVersion("")
-	ends := obj.GetDeletionTimestamp() != nil
-	obj.SetDeletionTimestamp(nil)
-	secret, isSecret := obj.(*corev1.Secret)
-	if isSecret {
-		if ends && len(secret.Finalizers) == 0 {
-			secret.Finalizers = []string{"example.com/wait"}
+	for _, obj := range objects {
+		obj = obj.DeepCopyObject().(apiserver.Object)
+		obj.SetUID("")
+		obj.SetResourceVersion("")
+		ends := obj.GetDeletionTimestamp() != nil
+		obj.SetDeletionTimestamp(nil)
+		switch obj := obj.(type) {
+		case *corev1.Secret:
+			if before := c.secret(obj.Namespace, obj.Name); before != nil && (isImmutable(before) || before.Type != obj.Type) {
+				c.lacks(obj.Namespace, obj.Name)
+			}
+			c.Set(obj)
+		case *corev1.Namespace:
+			c.Set(obj)
+			if ends {
+				script.Delete[corev1.Namespace](c.Cluster, "", obj.Name, metav1.DeletePropagationBackground)
+			}
 		}
-		if before := c.secret(secret.Namespace, secret.Name); before != nil && (isImmutable(before) || before.Type != secret.Type) {
-			c.lacks(secret.Namespace, secret.Name)
-		}
-	}
-	c.Set(obj)
-	switch {
-	case ends && isSecret:
-		script.Delete[corev1.Secret](c.Cluster, obj.GetNamespace(), obj.GetName(), metav1.DeletePropagationBackground)
-	case ends:
-		script.Delete[corev1.Namespace](c.Cluster, "", obj.GetName(), metav1.DeletePropagationBackground)
 	}
 }
 
@@ -190,12 +195,6 @@ func (c *cluster) lacks(namespace, name string) {
 	if c.secret(namespace, name) != nil {
 		script.Delete[corev1.Secret](c.Cluster, namespace, name, metav1.DeletePropagationBackground)
 	}
-}
-
-// lacksSoon deletes a Secret, which finalizers may hold.
-func (c *cluster) lacksSoon(namespace, name string) {
-	c.t.Helper()
-	script.Delete[corev1.Secret](c.Cluster, namespace, name, metav1.DeletePropagationBackground)
 }
 
 // vanishes deletes a namespace with all that is in it.
@@ -276,11 +275,27 @@ func (c *cluster) Eventf(regarding runtime.Object, kind, reason, note string, ar
 		c.t.Errorf("an event about %s/%s", about.GetNamespace(), about.GetName())
 	}
 	text := fmt.Sprintf("%s %s: %s: %s", about.GetName(), kind, reason, fmt.Sprintf(note, args...))
-	if strings.Contains(text, marker) {
-		text = before(text)
-		c.t.Errorf("an event holds a secret behind %q", text)
-	}
+	requireNoSecret(c.t, "an event", text)
 	c.recorded = append(c.recorded, text)
+}
+
+// Write implements io.Writer for the controller's log.
+func (c *cluster) Write(line []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.logged.Write(line)
+}
+
+// begin runs a controller until there is a copy of the source db in the namespace team-a.
+func (c *cluster) begin() (stop func()) {
+	c.t.Helper()
+	c.put(newSource("db", "1"), newNamespace("team-a", marked))
+	stop = c.run()
+	kittest.Pass(time.Minute)
+	if made := c.writes(); !slices.Contains(made, "create team-a/db") {
+		c.t.Errorf("at first there were the writes %v", made)
+	}
+	return stop
 }
 
 // run runs a controller until stop is called, or the test ends.
@@ -289,27 +304,13 @@ func (c *cluster) run() (stop func()) { return c.runAs(usual) }
 // runAs runs a controller with that config.
 func (c *cluster) runAs(config Config) (stop func()) {
 	c.t.Helper()
-	_, stop = c.start(config)
-	return stop
-}
-
-// start runs a controller with that config, and returns it.
-func (c *cluster) start(config Config) (controller *Controller, stop func()) {
-	c.t.Helper()
 	client := &rest.Config{Transport: c, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: runtime.ContentTypeJSON}}
-	kube, err := kubernetes.NewForConfig(client)
+	parts, err := newParts(config, manager.Dependencies{Kube: kubernetes.NewForConfigOrDie(client), Metadata: metadata.NewForConfigOrDie(client), Recorder: c})
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	meta, err := metadata.NewForConfig(client)
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	parts, err := newParts(config, manager.Dependencies{Kube: kube, Metadata: meta, Recorder: c})
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	logger := textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&c.logged), textlogger.Verbosity(6)))
+	c.controller = parts.Controller.(*Controller)
+	logger := textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(c), textlogger.Verbosity(6)))
 	ctx, cancel := context.WithCancel(klog.NewContext(c.t.Context(), logger))
 	var running sync.WaitGroup
 	for _, held := range parts.Caches {
@@ -323,7 +324,7 @@ func (c *cluster) start(config Config) (controller *Controller, stop func()) {
 	stop = sync.OnceFunc(func() { cancel(); running.Wait() })
 	c.t.Cleanup(stop)
 	kittest.Pass(time.Second)
-	return parts.Controller.(*Controller), stop
+	return stop
 }
 
 // inBubble runs a test with its own cluster in its own synctest bubble.
@@ -332,9 +333,8 @@ func inBubble(t *testing.T, test func(t *testing.T, c *cluster)) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)
 		test(t, c)
-		if log := c.logged.String(); strings.Contains(log, marker) {
-			t.Errorf("the log holds a secret behind %q", before(log))
-		}
+		synctest.Wait()
+		requireNoSecret(t, "the log", c.logged.String())
 	})
 }
 
@@ -345,10 +345,32 @@ func equal[T any](t *testing.T, what string, want, got T) {
 	}
 }
 
-// before returns the last part of a text before something secret.
-func before(text string) string {
-	clean, _, _ := strings.Cut(text, marker)
-	return clean[max(0, len(clean)-200):]
+// requireProblems requires that the metrics count these problems, by reason.
+func requireProblems(t *testing.T, want map[string]int64) {
+	t.Helper()
+	equal(t, "problems according to the metrics", want, gauge(t, "secretsync_troubles"))
+}
+
+// gauge returns the values of a gauge that are not zero, by reason if it has that label.
+func gauge(t *testing.T, name string) map[string]int64 {
+	t.Helper()
+	answer := httptest.NewRecorder()
+	legacyregistry.Handler().ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", http.NoBody))
+	scraped := testutil.NewMetrics()
+	if err := testutil.ParseMetrics(answer.Body.String(), &scraped); err != nil {
+		t.Fatal(err)
+	}
+	found := testutil.GetMetricValuesForLabel(scraped, name, "reason")
+	maps.DeleteFunc(found, func(_ string, n int64) bool { return n == 0 })
+	return found
+}
+
+// requireNoSecret requires that no text contains a value of a source.
+func requireNoSecret(t *testing.T, what, text string) {
+	t.Helper()
+	if before, _, isTold := strings.Cut(text, marker); isTold {
+		t.Errorf("%s holds a secret behind %q", what, before[max(0, len(before)-200):])
+	}
 }
 
 // newNamespace returns a namespace, after some edits.
@@ -380,7 +402,26 @@ func newSource(name, value string, edits ...func(*corev1.Secret)) *corev1.Secret
 	return secret
 }
 
-func marked(obj metav1.Object) { obj.SetAnnotations(map[string]string{usual.Annotation: "yes"}) }
+// annotate sets an annotation.
+func annotate(obj metav1.Object, key, value string) {
+	annotations := obj.GetAnnotations()
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	annotations[key] = value
+	obj.SetAnnotations(annotations)
+}
+
+func marked(obj metav1.Object) { annotate(obj, usual.Annotation, "yes") }
+
+// valued returns an edit that sets the mark of a namespace.
+func valued(value string) func(metav1.Object) {
+	return func(obj metav1.Object) { annotate(obj, usual.Annotation, value) }
+}
+
+func labeled(key, value string) func(metav1.Object) {
+	return func(obj metav1.Object) { obj.SetLabels(map[string]string{key: value}) }
+}
 
 func unmarked(secret *corev1.Secret) { delete(secret.Annotations, usual.Annotation) }
 

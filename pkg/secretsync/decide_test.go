@@ -2,7 +2,6 @@ package secretsync
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"runtime"
 	"strings"
@@ -51,6 +50,32 @@ func TestDecide(t *testing.T) {
 	})
 }
 
+// words are what can stand behind an object in a test's input, and what it makes of the object.
+var words = map[string]func(obj metav1.Object, value string){
+	"annotation":         func(obj metav1.Object, value string) { annotate(obj, value, "x") },
+	"copy-of":            annotating(AnnotationSourceName),
+	"deleting":           func(obj metav1.Object, _ string) { ending(obj) },
+	"finalizer":          func(obj metav1.Object, value string) { obj.SetFinalizers([]string{value}) },
+	"for":                annotating(AnnotationNamespaces),
+	"from-namespace-uid": annotating(AnnotationSourceNamespaceUID),
+	"immutable":          func(obj metav1.Object, _ string) { immutable(obj.(*corev1.Secret)) },
+	"label":              func(obj metav1.Object, value string) { obj.GetLabels()[value] = "" },
+	"made-for":           annotating(AnnotationMadeFor),
+	"mark":               annotating(usual.Annotation),
+	"marked":             func(obj metav1.Object, _ string) { marked(obj) },
+	"name":               func(obj metav1.Object, value string) { obj.SetName(value) },
+	"only-labeled":       func(obj metav1.Object, _ string) { obj.SetAnnotations(map[string]string{}) },
+	"selector":           annotating(AnnotationNamespaceSelector),
+	"type":               func(obj metav1.Object, value string) { obj.(*corev1.Secret).Type = corev1.SecretType(value) },
+	"uid":                func(obj metav1.Object, value string) { obj.SetUID(types.UID(value)) },
+	"unmarked":           func(obj metav1.Object, _ string) { delete(obj.GetAnnotations(), usual.Annotation) },
+	"value":              func(obj metav1.Object, value string) { obj.(*corev1.Secret).Data = newSource("db", value).Data },
+}
+
+func annotating(key string) func(obj metav1.Object, value string) {
+	return func(obj metav1.Object, value string) { annotate(obj, key, value) }
+}
+
 // observe reads what is observed from a test's input, one object in each line.
 func observe(t *testing.T, d *datadriven.TestData) (o Observed) {
 	t.Helper()
@@ -60,109 +85,39 @@ func observe(t *testing.T, d *datadriven.TestData) (o Observed) {
 		if err != nil {
 			d.Fatalf(t, "%v", err)
 		}
-		switch object {
-		case "source-namespace":
+		edit := func(obj metav1.Object) {
 			for _, arg := range args {
-				switch value := first(arg.Vals); arg.Key {
-				case "gone":
-					o.SourceNS = nil
-				case "deleting":
-					ending(o.SourceNS)
-				case "uid":
-					o.SourceNS.UID = types.UID(value)
-				default:
+				change, isKnown := words[arg.Key]
+				if !isKnown {
 					d.Fatalf(t, "unknown word %q in %q", arg.Key, line)
 				}
+				change(obj, strings.Join(arg.Vals, ", "))
 			}
-		case "target":
-			o.TargetNS = newNamespace("team-a")
-			for _, arg := range args {
-				switch value := first(arg.Vals); arg.Key {
-				case "name":
-					o.TargetNS.Name = value
-				case "marked":
-					marked(o.TargetNS)
-				case "mark":
-					metav1.SetMetaDataAnnotation(&o.TargetNS.ObjectMeta, usual.Annotation, value)
-				case "deleting":
-					ending(o.TargetNS)
-				default:
-					d.Fatalf(t, "unknown word %q in %q", arg.Key, line)
-				}
+		}
+		switch rest := strings.TrimSpace(strings.TrimPrefix(line, object)); {
+		case object == "source-namespace" && rest == "gone":
+			o.SourceNS = nil
+		case object == "source-namespace":
+			edit(o.SourceNS)
+		case object == "target":
+			o.TargetNS = newNamespace("team-a", edit)
+		case object == "source":
+			o.Source = newSource("db", "1", func(s *corev1.Secret) { edit(s) })
+		case object == "copy":
+			o.Copy = copied(newSource("db", "1"), func(s *corev1.Secret) { edit(s) })
+		case object == "source-gone-for":
+			if o.GoneFor, err = time.ParseDuration(rest); err != nil {
+				d.Fatalf(t, "%v", err)
 			}
-		case "source":
-			o.Source = newSource("db", "1", editsOf(t, d, args)...)
-		case "copy":
-			o.Copy = copied(newSource("db", "1"), editsOf(t, d, args)...)
-		case "source-gone-for":
-			o.GoneFor = parseDuration(t, d, args[0].Key)
-		case "confirmed":
-			o.Confirmed = Hold(strings.TrimSpace(strings.TrimPrefix(line, object)))
-		case "brake":
-			o.Brake = strings.TrimSpace(strings.TrimPrefix(line, object))
+		case object == "confirmed":
+			o.Confirmed = Hold(rest)
+		case object == "brake":
+			o.Brake = rest
 		default:
 			d.Fatalf(t, "unknown object %q", object)
 		}
 	}
 	return o
-}
-
-// editsOf returns what the words behind "source" or "copy" change.
-func editsOf(t *testing.T, d *datadriven.TestData, args []datadriven.CmdArg) (edits []func(*corev1.Secret)) {
-	t.Helper()
-	for _, arg := range args {
-		value := first(arg.Vals)
-		edits = append(edits, func(s *corev1.Secret) {
-			switch arg.Key {
-			case "value":
-				s.Data = newSource("db", value).Data
-			case "uid":
-				s.UID = types.UID(value)
-			case "type":
-				s.Type = corev1.SecretType(value)
-			case "immutable":
-				immutable(s)
-			case "unmarked":
-				delete(s.Annotations, usual.Annotation)
-			case "for":
-				s.Annotations[AnnotationNamespaces] = value
-			case "selector":
-				s.Annotations[AnnotationNamespaceSelector] = value
-			case "annotation":
-				s.Annotations[value] = "x"
-			case "deleting":
-				ending(s)
-			case "finalizer":
-				s.Finalizers = append(s.Finalizers, value)
-			case "label":
-				s.Labels[value] = ""
-			case "copy-of":
-				s.Annotations[AnnotationSourceName] = value
-			case "made-for":
-				s.Annotations[AnnotationMadeFor] = value
-			case "only-labeled":
-				s.Annotations = map[string]string{}
-			case "mark":
-				s.Annotations[usual.Annotation] = value
-			case "from-namespace-uid":
-				s.Annotations[AnnotationSourceNamespaceUID] = value
-			default:
-				d.Fatalf(t, "unknown word %q", arg.Key)
-			}
-		})
-	}
-	return edits
-}
-
-func first(values []string) string { return strings.Join(values, ", ") }
-
-func parseDuration(t *testing.T, d *datadriven.TestData, text string) time.Duration {
-	t.Helper()
-	duration, err := time.ParseDuration(text)
-	if err != nil {
-		d.Fatalf(t, "%v", err)
-	}
-	return duration
 }
 
 // requireConsistent checks what holds for every decision.
@@ -289,41 +244,32 @@ func TestStrip(t *testing.T) {
 	equal(t, "annotations of a source", map[string]string{usual.Annotation: "", digestKey: string(digest)}, source.Annotations)
 }
 
-// Nothing that a stranger writes makes an entry of the caches large.
+// Nothing that a stranger writes makes an entry of the caches large. A part of a long string would
+// keep all of it in memory.
 func TestStrangersFillNoCache(t *testing.T) {
-	large := planted("team-a", "db")
-	for i := range 1000 {
-		large.Labels[fmt.Sprintf("label-%d", i)], large.Annotations[fmt.Sprintf("note-%d", i)] = "x", strings.Repeat("x", 200)
-		large.Finalizers = append(large.Finalizers, fmt.Sprintf("example.com/%d", i))
-		large.ManagedFields = append(large.ManagedFields, metav1.ManagedFieldsEntry{Manager: "x", FieldsV1: metav1.NewFieldsV1(strings.Repeat("x", 100))})
-		large.OwnerReferences = append(large.OwnerReferences, metav1.OwnerReference{Name: strings.Repeat("x", 100)})
-		large.Data[fmt.Sprintf("key-%d", i)] = []byte(strings.Repeat("x", 100))
-	}
-	large.Annotations[AnnotationMadeFor] = strings.Repeat("x", 200_000)
-	StripCopy(large)
-	encoded, err := json.Marshal(large)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(encoded) > 2000 {
-		t.Errorf("the entry has %d bytes", len(encoded))
-	}
-	// A part of a long string would keep all of it in memory.
-	var all []*corev1.Secret
-	heap := func() uint64 {
+	heap := func() int64 {
 		var m runtime.MemStats
 		runtime.GC()
 		runtime.ReadMemStats(&m)
-		return m.HeapAlloc
+		return int64(m.HeapAlloc)
 	}
 	before := heap()
+	var all []*corev1.Secret
 	for range 100 {
-		copied := planted("team-a", "db")
-		copied.Annotations[AnnotationMadeFor] = strings.Repeat("x", 200_000)
-		StripCopy(copied)
-		all = append(all, copied)
+		large := planted("team-a", "db")
+		large.Annotations[AnnotationMadeFor] = strings.Repeat("x", 200_000)
+		for i := range 100 {
+			words := strings.Repeat("x", 200)
+			large.Labels[fmt.Sprintf("label-%d", i)], large.Annotations[fmt.Sprintf("note-%d", i)] = "x", words
+			large.Finalizers = append(large.Finalizers, fmt.Sprintf("example.com/%d", i))
+			large.ManagedFields = append(large.ManagedFields, metav1.ManagedFieldsEntry{Manager: "x", FieldsV1: metav1.NewFieldsV1(words)})
+			large.OwnerReferences = append(large.OwnerReferences, metav1.OwnerReference{Name: words})
+			large.Data[fmt.Sprintf("key-%d", i)] = []byte(words)
+		}
+		StripCopy(large)
+		all = append(all, large)
 	}
-	if each := (int64(heap()) - int64(before)) / 100; each > 10_000 {
+	if each := (heap() - before) / 100; each > 10_000 {
 		t.Errorf("each entry takes %d bytes of the heap", each)
 	}
 	runtime.KeepAlive(all)

@@ -1,13 +1,10 @@
 package e2e
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
 	"k8s.io/client-go/tools/clientcmd"
@@ -43,9 +40,6 @@ func TestExampleDatabase(t *testing.T) {
 	n.Eventually(t, "what cannot be decoded is reported", func(ctx context.Context) error { return requireReason(ctx, n, "broken", "InvalidSpec") })
 	n.Kubectl(t, "delete", "statefulset", "orders", "--wait")
 	eventuallyRunsDatabase(t, n, "orders", "registry.example/database:10", 3)
-
-	n.Kubectl(t, "patch", "statefulset", "orders", "--type=json", `--patch=[{"op":"remove","path":"/metadata/ownerReferences"}]`)
-	n.Eventually(t, "the StatefulSet of somebody else is reported", func(ctx context.Context) error { return requireReason(ctx, n, "orders", "ErrResourceExists") })
 }
 
 // startDatabaseController runs the example in a namespace, under a service account that may do
@@ -69,32 +63,9 @@ func startDatabaseController(t *testing.T, n *lab.Namespace) {
 	if err := clientcmd.WriteToFile(*config, kubeconfig); err != nil {
 		t.Fatal(err)
 	}
-	binary, remove, err := lab.Build(t.Context(), ".", "./examples/database")
-	t.Cleanup(func() {
-		if err := remove(); err != nil {
-			t.Error(err)
-		}
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	controller := exec.Command(binary, "-kubeconfig="+kubeconfig, "-bind-address=", "-namespace="+n.Name, "-leader-elect-resource-namespace="+n.Name) // ends in the cleanup
-	var log bytes.Buffer
-	controller.Stdout, controller.Stderr = &log, &log
-	if err := controller.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := controller.Process.Signal(syscall.SIGTERM); err != nil {
-			t.Error(err)
-		}
-		if err := controller.Wait(); err != nil {
-			t.Errorf("the controller ended: %v", err)
-		}
-		if t.Failed() {
-			t.Logf("the controller's log:\n%s", &log)
-		}
-	})
+	controller := n.Lab.NewProgram(binaries.Path(t, "./examples/database"),
+		"-kubeconfig="+kubeconfig, "-bind-address=", "-namespace="+n.Name, "-leader-elect-resource-namespace="+n.Name)
+	controller.StartForTest(t)
 }
 
 // eventuallyRunsDatabase waits until the Database is Ready with Pods of that image.

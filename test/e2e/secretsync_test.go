@@ -1,27 +1,17 @@
 package e2e
 
 import (
-	"bytes"
 	"context"
 	"encoding/base64"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
-	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/hack/local-cluster/cluster"
 	"nicoleh.io/k8s-controller/test/lab"
@@ -37,30 +27,17 @@ const (
 // secrets is a cluster with namespaces that want copies.
 type secrets struct {
 	*testing.T
-	n       *lab.Namespace // for its helpers
-	targets []string
+	n *lab.Namespace // for its helpers
 }
 
-func newSecrets(t *testing.T, namespaces int) *secrets {
+func newSecrets(t *testing.T, namespaces ...string) *secrets {
 	l := NewLab(t, lab.Options{Nodes: -1})
 	s := &secrets{T: t, n: l.NewNamespace(t)}
 	kubectl(t, l, "apply", "-f", l.Path("artifacts/rbac-secretsync.yaml"))
 	kubectl(t, l, "create", "namespace", vault)
-	var makers sync.WaitGroup
-	names := make(chan string)
-	for range 10 {
-		makers.Go(func() {
-			for name := range names {
-				s.namespace(name)
-			}
-		})
+	for _, name := range namespaces {
+		s.namespace(name)
 	}
-	for i := range namespaces {
-		s.targets = append(s.targets, fmt.Sprintf("team-%03d", i))
-		names <- s.targets[i]
-	}
-	close(names)
-	makers.Wait()
 	return s
 }
 
@@ -69,100 +46,59 @@ func (s *secrets) namespace(name string) {
 	s.Helper()
 	made := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{share: ""}}}
 	if _, err := s.n.Lab.Kube.CoreV1().Namespaces().Create(s.Context(), made, metav1.CreateOptions{}); err != nil {
-		s.Error(err)
-	}
-}
-
-// mark sets or removes (null) the annotation of a namespace.
-func (s *secrets) mark(namespace, annotation, value string) {
-	s.Helper()
-	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:%s}}}`, annotation, value)
-	if _, err := s.n.Lab.Kube.CoreV1().Namespaces().Patch(s.Context(), namespace, types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
 		s.Fatal(err)
 	}
 }
 
-// source creates a source, or replaces the one of that name.
-func (s *secrets) source(name, value string, edits ...func(*corev1.Secret)) {
+// source creates a source.
+func (s *secrets) source(name string, edits ...func(*corev1.Secret)) {
 	s.Helper()
 	source := &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: vault, Name: name, Annotations: map[string]string{share: "", "example.com/foreign": "x"},
-			Labels: map[string]string{"app": name},
-		},
-		Data: map[string][]byte{"username": []byte(unspoke + "user"), "password": []byte(unspoke + value)},
-		Type: corev1.SecretTypeBasicAuth,
+		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{share: ""}},
+		Data:       map[string][]byte{"username": []byte(unspoke + "user"), "password": []byte(unspoke + "1")},
+		Type:       corev1.SecretTypeBasicAuth,
 	}
 	for _, edit := range edits {
 		edit(source)
 	}
-	client := s.n.Lab.Kube.CoreV1().Secrets(vault)
-	if err := client.Delete(s.Context(), name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
-		s.Fatal(err)
-	}
-	if _, err := client.Create(s.Context(), source, metav1.CreateOptions{}); err != nil {
+	if _, err := s.n.Lab.Kube.CoreV1().Secrets(vault).Create(s.Context(), source, metav1.CreateOptions{}); err != nil {
 		s.Fatal(err)
 	}
 }
 
-// patch changes a Secret.
-func (s *secrets) patch(namespace, name, patch string) {
+// rotate gives the source db another password.
+func (s *secrets) rotate(password string) {
 	s.Helper()
-	if _, err := s.n.Lab.Kube.CoreV1().Secrets(namespace).Patch(s.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
-		s.Fatal(err)
-	}
+	kubectl(s.T, s.n.Lab, "patch", "secret", "db", "--namespace="+vault, "-p", `{"stringData":{"password":"`+unspoke+password+`"}}`)
 }
 
-// check compares the copies of that name with where they should be, and with their
-// source.
-func (s *secrets) check(ctx context.Context, name string, where []string) error {
-	list, err := s.n.Lab.Kube.CoreV1().Secrets("").List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name, LabelSelector: copied})
-	if err != nil {
-		return err
-	}
-	var is []string
-	for _, secret := range list.Items {
-		is = append(is, secret.Namespace)
-	}
-	slices.Sort(is)
-	if !slices.Equal(is, where) {
-		return fmt.Errorf("there are %d copies, want %d: %s", len(is), len(where), cmp.Diff(where, is))
-	}
-	if len(where) == 0 {
+// eventually waits until there are copies of a source in those namespaces, and nowhere else.
+func (s *secrets) eventually(source string, where ...string) {
+	s.Helper()
+	kube := s.n.Lab.Kube.CoreV1()
+	s.n.Eventually(s.T, fmt.Sprintf("there are copies of %.20s in %v", source, where), func(ctx context.Context) error {
+		list, err := kube.Secrets("").List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + source, LabelSelector: copied})
+		if err != nil {
+			return err
+		}
+		var is []string
+		for _, secret := range list.Items {
+			is = append(is, secret.Namespace)
+		}
+		if slices.Sort(is); !slices.Equal(is, where) {
+			return fmt.Errorf("they are in %v", is)
+		}
+		for _, secret := range list.Items {
+			want, err := kube.Secrets(vault).Get(ctx, source, metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			if secret.Type != want.Type || !equality.Semantic.DeepEqual(secret.Data, want.Data) {
+				return fmt.Errorf("the copy in %s is not as its source", secret.Namespace)
+			}
+		}
 		return nil
-	}
-	source, err := s.n.Lab.Kube.CoreV1().Secrets(vault).Get(ctx, name, metav1.GetOptions{})
-	if err != nil {
-		return err
-	}
-	home, err := s.n.Lab.Kube.CoreV1().Namespaces().Get(ctx, vault, metav1.GetOptions{})
-	if err != nil {
-		return err
-	}
-	for _, secret := range list.Items {
-		if secret.Type != source.Type || ptr.Deref(source.Immutable, false) && !ptr.Deref(secret.Immutable, false) {
-			return fmt.Errorf("the copy in %s is of type %s, immutable: %v", secret.Namespace, secret.Type, ptr.Deref(secret.Immutable, false))
-		}
-		if diff := cmp.Diff(source.Data, secret.Data); diff != "" {
-			return fmt.Errorf("data of the copy in %s (-want +got):\n%s", secret.Namespace, diff)
-		}
-		if diff := cmp.Diff(map[string]string{
-			"controller.nicoleh.io/secretsync-source-name": name, "controller.nicoleh.io/secretsync-made-for": secret.Namespace,
-			"controller.nicoleh.io/secretsync-source-namespace-uid": string(home.UID),
-		}, secret.Annotations); diff != "" {
-			return fmt.Errorf("annotations of the copy in %s (-want +got):\n%s", secret.Namespace, diff)
-		}
-		if len(secret.Labels) != 1 || len(secret.OwnerReferences) != 0 {
-			return fmt.Errorf("the copy in %s has labels %v and owners %v", secret.Namespace, secret.Labels, secret.OwnerReferences)
-		}
-	}
-	return nil
-}
-
-// eventually waits until there are correct copies in those namespaces and nowhere else.
-func (s *secrets) eventually(what, name string, where []string) {
-	s.Helper()
-	s.n.Eventually(s.T, what, func(ctx context.Context) error { return s.check(ctx, name, where) })
+	})
 }
 
 // eventuallyTold waits for an event about a source.
@@ -187,77 +123,48 @@ func (s *secrets) accepted(c *lab.Controller, mark time.Time) lab.Requests {
 	return s.n.Lab.Requests(s).By(c.User).Since(mark).Resource("secrets").Writes().Where(func(e *cluster.AuditEvent) bool { return e.Code < 300 })
 }
 
-func (s *secrets) without(namespaces ...string) []string {
-	return slices.DeleteFunc(slices.Clone(s.targets), func(name string) bool { return slices.Contains(namespaces, name) })
-}
-
 // The copies that the sources and the namespaces ask for are there, and nothing else is
 // written. One namespace refuses its copy, and one has a Secret of its own.
 func TestSecretsync(t *testing.T) {
 	t.Parallel()
-	const refusing, taken, unmarked, echo = "team-007", "taken", "team-003", "echo"
-	s := newSecrets(t, 50)
-	for _, reserved := range []string{metav1.NamespaceSystem, metav1.NamespacePublic, vault} {
-		s.mark(reserved, share, `"yes"`)
-	}
-	s.namespace(taken)
-	kube := s.n.Lab.Kube.CoreV1()
-	if _, err := kube.ResourceQuotas(refusing).Create(t.Context(), &corev1.ResourceQuota{
-		ObjectMeta: metav1.ObjectMeta{Name: "none"},
-		Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourceSecrets: resource.MustParse("0")}},
-	}, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	unmanaged, err := kube.Secrets(taken).Create(t.Context(), &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Name: "db"}, Data: map[string][]byte{"mine": []byte("x")},
-	}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	const refusing, taken, echo = "refusing", "taken", "echo"
+	teams := []string{"team-0", "team-1", "team-2", "team-3"}
+	s := newSecrets(t, append(teams, refusing, taken)...)
+	l := s.n.Lab
+	kubectl(t, l, "annotate", "namespace", metav1.NamespaceSystem, metav1.NamespacePublic, vault, share+"=yes")
+	kubectl(t, l, "create", "quota", "none", "--namespace="+refusing, "--hard=secrets=0")
+	kubectl(t, l, "create", "secret", "generic", "db", "--namespace="+taken)
 
-	s.source("db", "1")
-	c := s.n.Lab.StartController(t, "-controllers=secretsync", "-v=4", "-insecure-bind-address=127.0.0.1:0")
+	s.source("db")
+	c := l.StartController(t, "-controllers=secretsync", "-v=4", "-insecure-bind-address=127.0.0.1:0")
 	began := time.Now()
-	s.eventually("49 of 50 namespaces have their copy", "db", s.without(refusing))
+	s.eventually("db", teams...)
 	s.eventuallyTold("db", "Warning CopyFailed", refusing, "quota")
 	s.eventuallyTold("db", "Warning ErrResourceExists", taken, "not managed by secretsync")
 	eventuallyIdleButFor(s, c, refusing, taken)
-	if made := s.accepted(c, began); len(made) != 49 {
-		t.Errorf("49 copies took %s", made)
+	if made := s.accepted(c, began); len(made) != len(teams) {
+		t.Errorf("%d copies took %s", len(teams), made)
 	}
 
 	// A change of the source costs one write of each copy, and a restart costs none, also while a
 	// policy warns about each of them and repeats what it was shown.
-	quote(s, "Warn", "object.metadata.namespace in ['team-001', 'team-002']")
+	quote(s, "Warn", "object.metadata.namespace in ['team-1', 'team-2']")
 	mark := time.Now()
-	s.patch(vault, "db", `{"stringData":{"password":"`+unspoke+`2","more":"`+unspoke+`more"}}`)
-	s.eventually("a rotation has come to all", "db", s.without(refusing))
+	s.rotate("2")
+	s.eventually("db", teams...)
 	eventuallyIdleButFor(s, c, refusing, taken)
 	c.Stop(t)
 	c.Start(t)
 	eventuallyIdleButFor(s, c, refusing, taken)
-	if made := s.accepted(c, mark); len(made) != 49 {
-		t.Errorf("49 copies of a new version took %s", made)
-	}
-	if err := kube.ResourceQuotas(refusing).Delete(t.Context(), "none", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	s.patch(vault, "db", `{"stringData":{"password":"`+unspoke+`3"}}`) // A change is tried at once.
-	s.eventually("the one that refused has its copy", "db", s.targets)
-	now, err := kube.Secrets(taken).Get(t.Context(), "db", metav1.GetOptions{})
-	if err != nil || now.ResourceVersion != unmanaged.ResourceVersion {
-		t.Errorf("what was not managed has version %s, had %s (%v)", now.ResourceVersion, unmanaged.ResourceVersion, err)
+	if made := s.accepted(c, mark); len(made) != len(teams) {
+		t.Errorf("%d copies of a new version took %s", len(teams), made)
 	}
 
-	// Changes of copies are repaired, an immutable one by another copy when there is need.
-	s.patch("team-001", "db", `{"stringData":{"password":"edited"},"data":{"username":null}}`)
-	s.patch("team-002", "db", `{"immutable":true}`)
-	s.eventually("what was done by hand is undone", "db", s.targets)
-	s.patch(vault, "db", `{"stringData":{"password":"`+unspoke+`4"}}`)
-	s.eventually("a rotation has come to all", "db", s.targets)
-	s.eventuallyTold("db", "Normal CopyReplaced", "team-002", "immutable")
-	s.mark(unmarked, share, "null")
-	s.eventually("a namespace without its mark has no copy", "db", s.without(unmarked))
+	// An immutable copy is replaced when there is need.
+	kubectl(t, l, "patch", "secret", "db", "--namespace=team-2", "-p", `{"immutable":true}`)
+	s.rotate("3")
+	s.eventually("db", teams...)
+	s.eventuallyTold("db", "Normal CopyReplaced", "team-2", "immutable")
 
 	// A webhook or policy can repeat in its message what it was shown.
 	quote(s, "Deny", "object.metadata.namespace == '"+echo+"'")
@@ -266,30 +173,54 @@ func TestSecretsync(t *testing.T) {
 
 	// The largest Secret is copied.
 	large := strings.Repeat("l", 253)
-	s.source(large, "1", func(secret *corev1.Secret) {
-		secret.Labels, secret.Type, secret.Data = nil, corev1.SecretTypeOpaque, map[string][]byte{"blob": []byte(strings.Repeat("x", corev1.MaxSecretSize))}
-		secret.Annotations["controller.nicoleh.io/secretsync-namespaces"] = "team-00*"
+	s.source(large, func(secret *corev1.Secret) {
+		secret.Type, secret.Data = corev1.SecretTypeOpaque, map[string][]byte{"blob": []byte(strings.Repeat("x", corev1.MaxSecretSize))}
+		secret.Annotations["controller.nicoleh.io/secretsync-namespaces"] = "team-*"
 	})
-	s.eventually("the large one is copied where its annotation says", large, []string{"team-000", "team-001", "team-002", "team-004", "team-005", "team-006", "team-007", "team-008", "team-009"})
-	if err := kube.Secrets(vault).Delete(t.Context(), large, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	s.eventually("the copies of a source that is deleted go", large, nil)
+	s.eventually(large, teams...)
+	kubectl(t, l, "delete", "secret", large, "--namespace="+vault)
+	s.eventually(large)
 
 	// Copies outlive the source namespace until someone confirms their deletion.
 	mark = time.Now()
-	s.n.Kubectl(t, "delete", "namespace", vault, "--wait=true")
+	kubectl(t, l, "delete", "namespace", vault, "--wait=true")
 	s.howToConfirm("is being deleted")
 	c.Stop(t)
 	c.Start(t)
-	kubectl(t, s.n.Lab, "create", "namespace", vault)
+	kubectl(t, l, "create", "namespace", vault)
 	eventuallyIdleButFor(s, c, echo)
 	if made := s.accepted(c, mark); len(made) > 0 {
 		t.Errorf("before anybody has confirmed it, the controller made %s", made)
 	}
 	requireUntold(s, c)
-	kubectl(t, s.n.Lab, strings.Fields(s.howToConfirm("has been deleted and re-created"))[1:]...)
-	s.eventually("what has no source goes when that is confirmed", "db", nil)
+	kubectl(t, l, strings.Fields(s.howToConfirm("has been deleted and re-created"))[1:]...)
+	s.eventually("db")
+}
+
+// Secrets of another tool are taken over by their label, and the documented clean-up deletes the
+// copies and nothing else.
+func TestAdoptionAndCleanUp(t *testing.T) {
+	t.Parallel()
+	teams := []string{"team-0", "team-1"}
+	s := newSecrets(t, teams...)
+	l := s.n.Lab
+	s.source("registry")
+	for _, team := range teams { // as kubernetes-replicator leaves them
+		kubectl(t, l, "create", "secret", "generic", "registry", "--namespace="+team, "--type=kubernetes.io/basic-auth", "--from-literal=username=old", "--from-literal=password=old")
+		kubectl(t, l, "annotate", "secret", "registry", "--namespace="+team, "replicator.v1.mittwald.de/replicated-from-version=1")
+	}
+	kubectl(t, l, "create", "secret", "generic", "theirs", "--namespace=team-0")
+	kubectl(t, l, "label", "secret", "theirs", "--namespace=team-0", copied)
+	c := l.StartController(t, "-controllers=secretsync", "-v=4", "-insecure-bind-address=127.0.0.1:0")
+	s.eventuallyTold("registry", "Warning ErrResourceExists", "team-1", "not managed by secretsync")
+	for _, team := range teams {
+		kubectl(t, l, "label", "secret", "registry", "--namespace="+team, copied)
+	}
+	s.eventually("registry", teams...)
+	kubectl(t, l, "annotate", "--overwrite", "secret", "--all", "--namespace="+vault, share+"=false")
+	s.eventually("registry")
+	kubectl(t, l, "get", "secret", "theirs", "--namespace=team-0")
+	requireUntold(s, c)
 }
 
 // howToConfirm waits for an event that says why deletions are held, and returns the command with
@@ -354,18 +285,10 @@ kind: ValidatingAdmissionPolicyBinding
 metadata: {name: %[1]s}
 spec: {policyName: %[1]s, validationActions: [%[3]s]}
 `, name, where, action))
-	var warnings bytes.Buffer
-	config, err := clientcmd.BuildConfigFromFlags("", s.n.Lab.Kubeconfig())
-	if err != nil {
-		s.Fatal(err)
-	}
-	config.WarningHandler = rest.NewWarningWriter(&warnings, rest.WarningWriterOptions{})
-	probe := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{GenerateName: "probe-"}, Data: map[string][]byte{"password": []byte(unspoke)}}
 	s.n.Eventually(s.T, "the policy says what it was shown", func(ctx context.Context) error {
-		warnings.Reset()
-		_, err := kubernetes.NewForConfigOrDie(config).CoreV1().Secrets(name).Create(ctx, probe, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-		if said := fmt.Sprint(err, warnings.String()); !containsAll(said, "it contains ", base64.StdEncoding.EncodeToString([]byte(unspoke))) {
-			return fmt.Errorf("it says %q", said)
+		_, err := s.n.Lab.TryKubectl(ctx, "", "create", "secret", "generic", "probe", "--namespace="+name, "--from-literal=password="+unspoke, "--dry-run=server", "--warnings-as-errors")
+		if err == nil || !containsAll(err.Error(), "it contains ", base64.StdEncoding.EncodeToString([]byte(unspoke))) {
+			return fmt.Errorf("it says %q", fmt.Sprint(err))
 		}
 		return nil
 	})
@@ -375,26 +298,15 @@ spec: {policyName: %[1]s, validationActions: [%[3]s]}
 // value of a Secret.
 func requireUntold(s *secrets, c *lab.Controller) {
 	s.Helper()
-	list, err := s.n.Lab.Kube.EventsV1().Events("").List(s.Context(), metav1.ListOptions{})
-	if err != nil {
-		s.Fatal(err)
-	}
-	events, err := json.Marshal(list)
-	if err != nil {
-		s.Fatal(err)
-	}
-	for where, text := range map[string]string{"log": c.Log(), "events": string(events), "metrics": c.Metrics(s.T)} {
+	events := kubectl(s.T, s.n.Lab, "get", "events", "--all-namespaces", "--output=json")
+	for where, text := range map[string]string{"log": c.Log(), "events": events, "metrics": c.Metrics(s.T)} {
 		if len(text) < 1000 {
 			s.Errorf("there is next to nothing in the %s: %d bytes", where, len(text))
 		}
-		plain, encoded := strings.Index(text, unspoke), strings.Index(text, base64.StdEncoding.EncodeToString([]byte(unspoke))[:16])
-		if plain < 0 && encoded < 0 {
-			continue
+		for _, form := range []string{unspoke, base64.StdEncoding.EncodeToString([]byte(unspoke))[:16]} {
+			if before, _, isTold := strings.Cut(text, form); isTold {
+				s.Errorf("the %s holds what a Secret holds, behind %q", where, before[max(0, len(before)-200):])
+			}
 		}
-		at := max(plain, encoded) // of the first
-		if plain >= 0 && encoded >= 0 {
-			at = min(plain, encoded)
-		}
-		s.Errorf("the %s holds what a Secret holds, behind %q", where, text[max(0, at-200):at])
 	}
 }
