@@ -5,9 +5,9 @@
 # To repair: keep one of them, and have the other place say where it is.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-readonly empty=e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855
-copies=$(git ls-files -z --cached --others --exclude-standard | grep -zvE '^artifacts/examples/crd-[a-z]+\.yaml$|(^|/)generated/' |
-  xargs -0 sha256sum | grep -v "^${empty}" | sort -u | uniq --check-chars=64 --all-repeated=separate | cut -c 67-)
+empty=$(git hash-object --stdin </dev/null)
+copies=$(git ls-files --stage | grep -vE $'\t(artifacts/examples/crd-[a-z]+\.yaml$|(.*/)?generated/)' |
+  awk -F '[ \t]' -v empty="${empty}" '$2 == empty { next } $2 in first { print first[$2] " and " $4 } { first[$2] = $4 }')
 if [[ -n ${copies} ]]; then
   echo "The same, more than once:"
   echo "${copies}"
