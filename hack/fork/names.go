@@ -212,12 +212,24 @@ func checkKind(kind string) error {
 		return fmt.Errorf("the package would be named %s, which is a keyword of Go", lower)
 	case types.Universe.Lookup(lower) != nil:
 		return fmt.Errorf("the package would be named %s, which Go has predeclared", lower)
+	case !isString(lower):
+		return fmt.Errorf("the chart would have the key %s, which is no string in YAML", lower)
 	case module.CheckImportPath("x/"+lower) != nil, isSpecial(lower):
 		return fmt.Errorf("files and a directory would be named %s, which means something to Go", lower)
 	case strings.HasSuffix(kind, "List"):
 		return errors.New("kinds that end in List are lists")
 	}
 	return nil
+}
+
+// isString reports whether YAML reads a word as a string, and not as true or null, for example.
+func isString(word string) bool {
+	var read any
+	if err := yaml.Unmarshal([]byte(word), &read); err != nil {
+		return false
+	}
+	_, is := read.(string)
+	return is
 }
 
 // isSpecial reports whether Go would treat a directory of that name, or a file whose name
