@@ -67,6 +67,8 @@ func newRenamer(from, to Names, variable string) *renamer {
 	t.add(from.Module+" "+from.Required, to.Module+" "+to.Required)
 	t.add("pkg/"+from.Package, "pkg/"+to.Package)
 	t.add(from.Module, to.Module)
+	example := "examples/database/" + from.Version // keeps its version
+	t.add(example, example)
 	for _, dot := range []string{".", `\.`, `\\.`} {
 		t.add(strings.ReplaceAll(from.Group, ".", dot), strings.ReplaceAll(to.Group, ".", dot))
 	}
