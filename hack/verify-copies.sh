@@ -6,7 +6,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 empty=$(git hash-object --stdin </dev/null)
-copies=$(git ls-files --stage | grep -vE $'\t(artifacts/examples/crd-[a-z]+\.yaml$|(.*/)?generated/)' |
+copies=$(git ls-files --stage | grep -vE $'\t(artifacts/examples/crd-[a-z0-9]+\.yaml$|(.*/)?generated/)' |
   awk -F '[ \t]' -v empty="${empty}" '$2 == empty { next } $2 in first { print first[$2] " and " $4 } { first[$2] = $4 }')
 if [[ -n ${copies} ]]; then
   echo "The same, more than once:"

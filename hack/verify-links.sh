@@ -81,10 +81,10 @@ missing flag "${operators[@]}" < <(comm -23 \
 
 # The table in the chart's README is made from its values. One that has others below it can be
 # named, too, and NAME stands for a controller.
-values=$(sed -n 's/^| \([a-zA-Z.]*\) | .*/\1/p' charts/k8s-controller/README.md)
+values=$(sed -n 's/^| \([a-zA-Z0-9.]*\) | .*/\1/p' charts/k8s-controller/README.md)
 missing value '*.md' < <(comm -23 \
   <({
-    git grep --untracked -ohE "\`($(sed -n 's/\..*//p' <<<"${values}" | sort -u | paste -sd '|' -))(\.[A-Za-z]+)+" -- '*.md' | tr -d '`'
+    git grep --untracked -ohE "\`($(sed -n 's/\..*//p' <<<"${values}" | sort -u | paste -sd '|' -))(\.[A-Za-z0-9]+)+" -- '*.md' | tr -d '`'
     git grep --untracked -ohE -e '--set [^ `]+' -- '*.md' | cut -d ' ' -f 2 | tr ',' '\n' | sed 's/=.*//'
   } | sort -u) \
   <(awk -F . '{ key = $1; print key; for (i = 2; i <= NF; i++) print key = key "." $i }' <<<"${values}" |

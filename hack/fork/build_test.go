@@ -75,7 +75,7 @@ func TestForksBuild(t *testing.T) {
 			for _, module := range []string{".", "test", "hack/tools"} {
 				runIn(t, filepath.Join(dir, module), "go", "vet", "./...")
 			}
-			runIn(t, dir, "hack/verify.sh", "links", "modules")
+			runIn(t, dir, "hack/verify.sh", "copies", "links", "modules")
 			runIn(t, dir, "make", "generate")
 			if changes := runIn(t, dir, "git", "status", "--porcelain"); changes != "" {
 				t.Errorf("generating again has changed:\n%s", changes)
