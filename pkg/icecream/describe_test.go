@@ -63,8 +63,8 @@ func TestDescribe(t *testing.T) {
 		{"a webhook denies the Deployment", refused},
 		{"the Deployment is invalid", rejected},
 		{"another client keeps changing the replicas", contested},
-		{"the name is taken by nobody's Deployment", seeing(newIcecream(), made(t, newIcecream(), foreign))},
-		{"the name is taken by an owner's", seeing(newIcecream(), made(t, newIcecream(), owned))},
+		{"the name is taken by a Deployment without an owner", seeing(newIcecream(), made(t, newIcecream(), foreign))},
+		{"the name is taken by another owner's Deployment", seeing(newIcecream(), made(t, newIcecream(), owned))},
 		{"an older Icecream has the name", second},
 		{"its Deployment is being deleted", seeing(newIcecream(), made(t, newIcecream(), deleting))},
 	} {

@@ -56,7 +56,7 @@ func (m Manager) flagSets(o *options) (groups []*flag.FlagSet) {
 	fs.StringVar(&o.cluster.Master, "master", "", "Address of the API server. It overrides the address in the kubeconfig.")
 	fs.StringVar(&o.namespace, "namespace", metav1.NamespaceAll, "The only namespace to work in. A Role there is then enough. All namespaces if empty.")
 	fs.Float64Var(&o.qps, "kube-api-qps", 0, "Maximum number of requests per second to the API server, for each controller. If 0, only the API server's priority and fairness limits them.")
-	fs.IntVar(&o.burst, "kube-api-burst", 0, "Maximum number of requests at once, before -kube-api-qps limits them. If 0, twice -kube-api-qps and one more.")
+	fs.IntVar(&o.burst, "kube-api-burst", 0, "Maximum number of requests at once, before -kube-api-qps limits them. If 0, twice -kube-api-qps plus one.")
 
 	fs = group("Controllers")
 	fs.StringVar(&o.controllers, "controllers", "*", "Comma-separated list of controllers to run: '*' stands for all that are on by default, 'name' adds that controller, and '-name' removes it. On by default: "+strings.Join(m.onByDefault(), ", ")+".")
