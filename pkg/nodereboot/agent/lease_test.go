@@ -266,8 +266,8 @@ func TestDryRun(t *testing.T) {
 		host := &idleHost{}
 		r := newReporter(t, host, Config{DryRun: true, Drain: true}, nil)
 		r.Set(newPod("a"))
-		r.annotate(request.Now, "")
 		r.ForgetRequests()
+		r.annotate(request.Now, "")
 		before := r.Store().Version
 		time.Sleep(time.Hour)
 		want := map[string]int{"patch nodes": 2, "create pods eviction": 1} // to begin, and to reboot
