@@ -2,12 +2,9 @@ package hack
 
 import (
 	"flag"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"nicoleh.io/k8s-controller/hack/walkthrough"
 )
@@ -27,20 +24,12 @@ func TestDropAController(t *testing.T) {
 	}
 	for controller := range strings.FieldsSeq(*drop) {
 		t.Run(controller, func(t *testing.T) {
+			t.Setenv("controller", controller)
+			t.Setenv("SIM_SEEDS", "10")
 			dir := filepath.Join(t.TempDir(), "left")
 			run := func(name string, args ...string) string {
 				t.Helper()
-				start := time.Now()
-				command := exec.CommandContext(t.Context(), name, args...)
-				command.Dir = dir
-				command.Env = append(os.Environ(), "controller="+controller, "SIM_SEEDS=10")
-				output, err := command.CombinedOutput()
-				if err != nil {
-					t.Fatalf("%q: %v\n%s", command.Args, err, output)
-				}
-				busy := command.ProcessState.UserTime() + command.ProcessState.SystemTime()
-				t.Logf("%.60q: %s, %s of processor time", command.Args, time.Since(start).Round(time.Second), busy.Round(time.Second))
-				return string(output)
+				return walkthrough.Run(t, dir, name, args...)
 			}
 			walkthrough.Run(t, "..", "git", "clone", "--quiet", ".", dir)
 			if files := run("git", "ls-files", "--", "pkg/*"+controller+"/*"); files == "" {

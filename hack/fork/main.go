@@ -288,7 +288,8 @@ var generated = []string{
 	"charts/k8s-controller/README.md", "charts/k8s-controller/files/crd-icecream.yaml", "docs/api.md", "docs/flags.md",
 }
 
-// kept returns the files without those that a fork does not need, or generates.
+// kept returns the files that a fork gets as copies. It leaves out what only the template needs, and
+// what is generated again.
 func kept(files []file) []file {
 	return slices.DeleteFunc(slices.Clone(files), func(f file) bool { return matches(ours, f.path) || matches(generated, f.path) })
 }

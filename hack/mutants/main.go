@@ -71,10 +71,11 @@ func run(seeds int, names []string) (survivors int, err error) {
 		}
 		delete(wanted, m.name)
 		found, err := m.try(seeds)
-		if err != nil {
-			return survivors, fmt.Errorf("%s: %w", m.name, err)
-		}
-		if found == "" {
+		switch {
+		case err != nil:
+			survivors++
+			found = err.Error()
+		case found == "":
 			survivors++
 			found = fmt.Sprintf("not found in %d histories", seeds)
 		}
