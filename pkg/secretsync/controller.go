@@ -17,8 +17,8 @@
 // before anything in it is. So if the source was deleted with its namespace, the second read shows
 // that the namespace was being deleted, is gone, or has another UID, and the deletion of the copies
 // is held. What happened while no process was running, such as a change of flags, is seen at
-// startup. It is counted by namespaces, so Secrets that a tenant has made look like copies change
-// nothing outside of their own namespace.
+// startup. Deletions are counted by namespace, so a tenant who plants Secrets that look like copies
+// changes nothing in other namespaces.
 //
 // No byte of a Secret appears in a log, an event or a metric.
 package secretsync

@@ -1,5 +1,5 @@
-// Package backoff joins the delays after which a controller looks at an object again, each of which
-// has its own reason.
+// Package backoff combines the delays after which a controller looks at an object again. There can be
+// several, each for a reason of its own.
 package backoff
 
 import "time"

@@ -24,9 +24,9 @@ type Sight struct {
 	Progress   int64              // how far the object has come; a new maximum is progress
 	Problem    Problem            // what keeps it from becoming Ready
 	IsComplete bool               // nothing is left to do for anybody
-	// Recurs reports whether a reason is that of a problem that only seems to be over between one
-	// time and the next, such as a container that crashes. Such a problem is over when the object
-	// has been well for Settle.
+	// Recurs reports whether a problem with that reason comes and goes, like that of a container
+	// that crashes and is started again. Such a problem is over only when the object has been well
+	// for Settle.
 	Recurs func(reason string) bool
 	Settle time.Duration
 }

@@ -146,7 +146,7 @@ func TestIdentity(t *testing.T) {
 	account.Inherit()
 	account.Note(noon, ask, ledger.Outcome{Refusal: errMelted})
 	if l.Find(name, "1") != account || l.Find(name, "2") != nil || !l.Of(name, "1").IsKnown() {
-		t.Error("the account is not that of the identity")
+		t.Error("an object does not have an account of its own")
 	}
 	if l.Of(name, "2").IsKnown() || l.Of(name, "1").IsKnown() {
 		t.Error("it counts for another one")
