@@ -57,6 +57,27 @@ func TestHold(t *testing.T) {
 	})
 }
 
+// Somebody stores an object with its status in one step, so that no client acts between the two.
+func TestSetIsOneStep(t *testing.T) {
+	c := script.New(t, apiserver.Pods())
+	c.Set(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "kitchen", Name: "cook"}, Status: corev1.PodStatus{Phase: corev1.PodRunning}})
+	script.Edit(c, "kitchen", "cook", func(p *corev1.Pod) { p.Labels, p.Status.Phase = map[string]string{"a": "b"}, corev1.PodFailed })
+	if pod := script.Get[corev1.Pod](c, "kitchen", "cook"); pod.Labels["a"] != "b" || pod.Status.Phase != corev1.PodFailed {
+		t.Errorf("it is %v", pod)
+	}
+	kube := kubernetes.NewForConfigOrDie(c.Config())
+	changes, err := kube.CoreV1().Pods("kitchen").Watch(t.Context(), metav1.ListOptions{ResourceVersion: "0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer changes.Stop()
+	for _, want := range []corev1.PodPhase{corev1.PodRunning, corev1.PodFailed} {
+		if change := <-changes.ResultChan(); change.Object.(*corev1.Pod).Status.Phase != want {
+			t.Errorf("%s %v, want %s", change.Type, change.Object, want)
+		}
+	}
+}
+
 // Requests fail as the script says, and are counted whatever becomes of them.
 func TestFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
