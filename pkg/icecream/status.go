@@ -150,10 +150,11 @@ func StatusEvent(o Observed, s v1alpha1.IcecreamStatus) Event {
 	if isWarning(is.Reason) && (isNew || was.Reason != is.Reason) || !isWarning(is.Reason) && isStalled && (isNew || !wasStalled) {
 		return Event{corev1.EventTypeWarning, is.Reason, is.Message}
 	}
-	placement := oneLine(s.Nodes, maxMessage-64, ", ", func(n v1alpha1.IcecreamNode) string { return pods(n.Pods) + " on " + n.Name })
+	const synced = "Icecream synced successfully"
+	placement := oneLine(s.Nodes, maxMessage-len(", 5000000 more; "+synced), ", ", func(n v1alpha1.IcecreamNode) string { return pods(n.Pods) + " on " + n.Name })
 	switch {
 	case is.Status == metav1.ConditionTrue && (isNew || was.Status != metav1.ConditionTrue):
-		message := "Icecream synced successfully"
+		message := synced
 		if placement != "" {
 			message = placement + "; " + message
 		}
@@ -253,8 +254,8 @@ func (o Observed) placement() []v1alpha1.IcecreamNode {
 	return slices.SortedFunc(maps.Values(nodes), func(a, b v1alpha1.IcecreamNode) int { return strings.Compare(a.Name, b.Name) })
 }
 
-// oneLine joins what say returns about each node as long as the line stays within limit,
-// and ends with how many nodes were left out.
+// oneLine joins what say returns about each node as long as that stays within limit, and then
+// adds how many nodes were left out.
 func oneLine(nodes []v1alpha1.IcecreamNode, limit int, separator string, say func(v1alpha1.IcecreamNode) string) string {
 	var said []string
 	length := 0
