@@ -182,19 +182,24 @@ func (c *cluster) put(objects ...apiserver.Object) {
 	}
 }
 
-// lacks deletes a Secret, if there is one, at once.
+// lacks deletes a Secret, if there is one, at once, and in one step: the controller may be about to
+// do the same.
 func (c *cluster) lacks(namespace, name string) {
 	c.t.Helper()
-	secret := c.secret(namespace, name)
-	if secret == nil {
-		return
-	}
-	if len(secret.Finalizers) > 0 {
-		script.Edit(c.Cluster, namespace, name, func(s *corev1.Secret) { s.Finalizers = nil })
-	}
-	if c.secret(namespace, name) != nil {
-		script.Delete[corev1.Secret](c.Cluster, namespace, name, metav1.DeletePropagationBackground)
-	}
+	c.Step(func(server *apiserver.Server, store apiserver.Store, now time.Time) (apiserver.Store, error) {
+		key := apiserver.Key{Resource: secretResource.GroupResource(), Namespace: namespace, Name: name}
+		secret := store.Objects[key]
+		if secret == nil {
+			return store, nil
+		}
+		secret = secret.DeepCopy()
+		secret.SetFinalizers(nil)
+		store, err := server.Put(store, now, secret)
+		if err != nil {
+			return store, err
+		}
+		return server.Delete(store, now, key, metav1.DeleteOptions{})
+	})
 }
 
 // vanishes deletes a namespace with all that is in it.
