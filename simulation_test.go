@@ -874,7 +874,7 @@ func (w *icecreams) checkPatch(x simulation.Exchange, before, after *appsv1.Depl
 	}
 	same, template := before.Spec.Template.DeepCopy(), after.Spec.Template
 	if metav1.SetMetaDataAnnotation(&same.ObjectMeta, icecream.AnnotationSpecHash, template.Annotations[icecream.AnnotationSpecHash]); before.Spec.Template.Annotations[icecream.AnnotationSpecHash] != "" &&
-		equality.Semantic.DeepEqual(*same, template) && !equality.Semantic.DeepEqual(before.Spec.Template, template) {
+		equality.Semantic.DeepEqual(*same, template) && !equality.Semantic.DeepEqual(before.Spec.Template, template) && !x.IsLate {
 		w.Fail("restart", "%s replaces the Pods of %s by equal ones", x.Process.Name, simulation.Describe(x.Key))
 	}
 	if metav1.GetControllerOfNoCopy(after) != nil { // It may have lost its owner just before.
@@ -905,8 +905,8 @@ func (w *icecreams) checkStatus(x simulation.Exchange) {
 	if s.ObservedGeneration != ice.Generation {
 		w.Fail("status", "%s: observedGeneration of %s is %d, not %d", x.Process.Name, simulation.Describe(x.Key), s.ObservedGeneration, ice.Generation)
 	}
-	if isTrue(ice, v1alpha1.ConditionStalled) && w.isLeftOver(x, ice) {
-		w.Fail("status", "%s: %s is Stalled, although its Deployment is left of an Icecream that was gone", x.Process.Name, simulation.Describe(x.Key))
+	if readyOf(ice).Reason == v1alpha1.ReasonErrResourceExists && w.isLeftOver(x, ice) {
+		w.Fail("status", "%s: %s warns of its Deployment, which is left of an Icecream that was gone", x.Process.Name, simulation.Describe(x.Key))
 	}
 	w.checkStalled(x, ice)
 	var trues int

@@ -69,13 +69,13 @@ type Exchange struct {
 	Key           apiserver.Key
 	Subresource   string
 	Decided       time.Time // the earliest time at which the process can have decided on it
+	IsLate        bool      // the process has given it up, and may have sent others since
 	Request       apiserver.Request
 	Response      apiserver.Response
 	Before, After apiserver.Store
 
 	sent   int64
 	looked map[apiserver.Key]knowledge
-	isLate bool
 }
 
 // Checked returns the oldest version that a process which looks before it acts can have acted on:

@@ -335,7 +335,7 @@ func (c *call) arrive() apiserver.Response {
 	}
 	x := Exchange{
 		Process: c.Process, Verb: c.verb, Key: c.key, Subresource: c.subresource,
-		Decided: c.decided, sent: c.sent, looked: c.looked, isLate: c.fault == late, Request: c.request, Before: h.Store, After: h.Store,
+		Decided: c.decided, IsLate: c.fault == late, sent: c.sent, looked: c.looked, Request: c.request, Before: h.Store, After: h.Store,
 	}
 	x.Response = c.answer(&x)
 	if x.IsWrite() {
@@ -420,7 +420,7 @@ func (p *Process) knowledge() string {
 func (h *History) check(x Exchange) {
 	if code := x.Response.Code; code == http.StatusConflict || code == http.StatusUnprocessableEntity {
 		stored := x.Before.Objects[x.Key]
-		if stored != nil && x.Process.acknowledged[x.Key] == stored.GetResourceVersion() && x.Verb != "create" && !x.isLate {
+		if stored != nil && x.Process.acknowledged[x.Key] == stored.GetResourceVersion() && x.Verb != "create" && !x.IsLate {
 			h.Fail("own conflict", "%s: %s %s conflicts with its own write, which the API server has acknowledged with version %s: %s",
 				x.Process.Name, x.Verb, Describe(x.Key), stored.GetResourceVersion(), x.Response.Body)
 		}
