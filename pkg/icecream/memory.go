@@ -16,7 +16,7 @@ import (
 type Memory struct {
 	UID             types.UID // of the Icecream. Of another one, nothing is remembered.
 	kstatus.History           // when there was progress last
-	Failed          int       // how many Pods had failed when all was well
+	Failed          int       // how many Pods had failed when all was well, or something else was wrong
 	Seen            Seen      // what the status of the Deployment described last
 }
 
@@ -37,12 +37,13 @@ func (o Observed) remember() Memory {
 		before.Recurring, before.Well = Problem{}, time.Time{}
 	}
 	o.Memory = before
+	problem := o.findProblem()
 	after := before
 	after.History = before.Notice(kstatus.Sight{
 		Now: o.Now, Generation: o.Icecream.Generation, Conditions: conditions,
-		Progress: o.progress(), Problem: o.findProblem(), IsComplete: o.isComplete(), Settle: settle, Recurs: recurs,
+		Progress: o.progress(), Problem: problem, IsComplete: o.isComplete(), Settle: settle, Recurs: recurs,
 	})
-	if after.IsDone {
+	if after.IsDone || problem != (Problem{}) && problem.Reason != v1alpha1.ReasonPodFailed {
 		after.Failed = o.failures()
 	}
 	after.Failed = min(after.Failed, o.failures()) // Old ones are deleted at times.

@@ -108,7 +108,7 @@ func (o Observed) cause(plan Plan) kstatus.Conclusion {
 	case o.own() == nil:
 		return reconciling(v1alpha1.ReasonProgressing, "The Deployment is being created")
 	}
-	if p := cmp.Or(o.findProblem(), o.Memory.Recurring); p.Reason != "" {
+	if p := cmp.Or(o.Memory.Recurring, o.findProblem()); p.Reason != "" {
 		return reconciling(p.Reason, p.Message)
 	}
 	if o.isComplete() {
@@ -151,7 +151,8 @@ func StatusEvent(o Observed, s v1alpha1.IcecreamStatus) Event {
 		return Event{corev1.EventTypeWarning, is.Reason, is.Message}
 	}
 	const synced = "Icecream synced successfully"
-	placement := oneLine(s.Nodes, maxMessage-len(", 5000000 more; "+synced), ", ", func(n v1alpha1.IcecreamNode) string { return pods(n.Pods) + " on " + n.Name })
+	limit := maxMessage - len(", 5000000 more; "+synced)
+	placement := oneLine(s.Nodes, limit, ", ", func(n v1alpha1.IcecreamNode) string { return pods(n.Pods) + " on " + n.Name })
 	switch {
 	case is.Status == metav1.ConditionTrue && (isNew || was.Status != metav1.ConditionTrue):
 		message := synced

@@ -148,6 +148,54 @@ func TestBetweenTwoCrashes(t *testing.T) {
 	}
 }
 
+// A container that crashes again and again is one problem, whatever else is wrong between two crashes:
+// that Pods have failed before, or that another Pod waits.
+func TestOtherProblemsBetweenCrashes(t *testing.T) {
+	crashed, runs := seen(notReady(0), kittest.Waits("CrashLoopBackOff", "back-off 10s"), kittest.Ended(1, "Error")), seen(notReady(0))
+	rejected, broken := seen(hasFailed), waiting("ErrImagePull", time.Second)
+	o := seeing(newIcecream(), made(t, newIcecream(), rollingOut))
+	var got []string
+	for _, step := range []struct {
+		after time.Duration
+		pods  []Pod
+	}{
+		{0, []Pod{runs}},
+		{time.Second, []Pod{runs, rejected}},
+		{time.Second, []Pod{crashed, rejected}},
+		{settle, []Pod{crashed, rejected}},
+		{time.Second, []Pod{runs, rejected}},
+		{settle - time.Second, []Pod{crashed, rejected}},
+		{time.Second, []Pod{runs, rejected, broken}},
+		{settle - time.Second, []Pod{crashed, rejected}},
+		{time.Second, []Pod{runs, rejected, broken}},
+		{settle, []Pod{runs, rejected, broken}},
+		{settle, []Pod{runs, rejected}},
+		{settle, []Pod{runs, rejected, rejected}},
+	} {
+		o.Now, o.Pods = o.Now.Add(step.after), step.pods
+		r := report(t, o)
+		o.Memory = r.Memory
+		got = append(got, verdictOf(r.Status))
+	}
+	want := []string{
+		"Reconciling: Progressing",
+		"Reconciling: PodFailed",
+		"Reconciling: PodFailed",
+		"Reconciling: CrashLoopBackOff",
+		"Reconciling: CrashLoopBackOff",
+		"Reconciling: CrashLoopBackOff",
+		"Reconciling: CrashLoopBackOff",
+		"Reconciling: CrashLoopBackOff",
+		"Reconciling: CrashLoopBackOff",
+		"Reconciling: ImagePullBackOff",
+		"Reconciling: PodNotReady",
+		"Reconciling: PodFailed", // a second one
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("it says (-want +got):\n%s", diff)
+	}
+}
+
 // What is remembered of a former Icecream, with the same name and the same generation, does not
 // count for this one.
 func TestMemoryOfTheFormerIcecream(t *testing.T) {

@@ -217,7 +217,13 @@ func (w *secrets) disturb(draw *rand.Rand, secret *corev1.Secret) string {
 		if draw.IntN(2) == 0 {
 			changed.Immutable = new(true)
 			w.Put(changed)
-			return "somebody makes " + where + " immutable"
+			if source := w.secret(w.Store, sourceNamespace, secret.Name); source != nil && source.Immutable == nil {
+				source = source.DeepCopy()
+				source.Data = map[string][]byte{"key": w.newValue()}
+				w.Put(source)
+			}
+			w.refusing, w.since = draw.IntN(2) == 0, time.Now()
+			return fmt.Sprintf("somebody makes %s immutable, and its source changes; a quota refuses new Secrets: %t", where, w.refusing)
 		}
 		changed.Labels = nil
 		w.Put(changed)
@@ -384,9 +390,10 @@ func (w *secrets) Check(x simulation.Exchange) {
 		w.Fail("permissions", "%s", what)
 	case before != nil && !isCopy(before):
 		w.Fail("ownership", "%s, which is no copy", what)
-	case x.Verb == "delete" && w.refusing && time.Since(w.since) > time.Minute && !in(w.SinceTime(x.Decided.Add(-time.Minute)), wishIs(unwanted, gone)):
+	case x.Verb == "delete" && w.refusing && !w.since.After(x.Decided) && !in(w.SinceTime(x.Decided.Add(-time.Minute)), wishIs(unwanted, gone)):
 		w.Fail("deletion", "%s, although no other can be created", what)
-	case x.Verb == "delete" && before.Immutable != nil && in(read, wishIs(wanted)) && !in(read, isOfSource(before.Data)):
+	case x.Verb == "delete" && before.Immutable != nil &&
+		in(read, func(s apiserver.Store) bool { return wishIs(wanted)(s) && !isOfSource(before.Data)(s) }):
 		// It is replaced.
 	case x.Verb == "delete" && (!isMade(before) || !in(read, wishIs(unwanted, gone))):
 		w.Fail("deletion", "%s, which somebody wants, or may want", what)

@@ -25,8 +25,8 @@ type Sight struct {
 	Problem    Problem            // what keeps it from becoming Ready
 	IsComplete bool               // nothing is left to do for anybody
 	// Recurs reports whether a problem with that reason comes and goes, like that of a container
-	// that crashes and is started again. Such a problem is over only when the object has been well
-	// for Settle.
+	// that crashes and is started again. Such a problem is over only when the object has been
+	// without it for Settle, whatever else is wrong in between.
 	Recurs func(reason string) bool
 	Settle time.Duration
 }
@@ -78,19 +78,17 @@ func recall(s Sight) History {
 	return h
 }
 
-// noticeProblem remembers a problem that recurs until the object has been well for a while, or
-// something else is wrong.
+// noticeProblem remembers a problem that recurs until the object has been without it for a while.
 func (h History) noticeProblem(s Sight) History {
 	switch {
-	case s.Recurs(s.Problem.Reason):
+	case s.Recurs(s.Problem.Reason) && (h.Recurring == Problem{} || h.Recurring.Reason == s.Problem.Reason):
 		h.Recurring, h.Well = s.Problem, time.Time{}
-	case s.Problem != Problem{}:
-		h.Recurring, h.Well = Problem{}, time.Time{}
 	case h.Recurring == Problem{}:
 	case h.Well.IsZero() || h.WasComplete != s.IsComplete:
 		h.Well = s.Now
 	case !s.Now.Before(h.Well.Add(s.Settle)):
 		h.Recurring, h.Well = Problem{}, time.Time{}
+		return h.noticeProblem(s)
 	}
 	return h
 }
