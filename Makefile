@@ -174,8 +174,8 @@ simulate: ## Run new seeds of TestSimulation on all cores, each controller for a
 	hack/simulate.sh $(or $(FOR),15m)
 
 .PHONY: mutants
-mutants: ## See whether the simulation finds mistakes that are made on purpose (SEEDS=400)
-	go run ./hack/mutants -seeds=$(or $(SEEDS),400)
+mutants: ## See whether the simulation finds mistakes that are made on purpose (SEEDS=2000)
+	go run ./hack/mutants -seeds=$(or $(SEEDS),2000)
 
 ##@ Images and releases
 

@@ -702,7 +702,8 @@ func (w *icecreams) checkElsewhere(x simulation.Exchange) {
 	key.Namespace = elsewhere
 	ice := simulation.Get[v1alpha1.Icecream](w.History, x.Before, key)
 	d := simulation.Get[appsv1.Deployment](w.History, x.After, x.Key)
-	if ice == nil || x.IsWrite() && d != nil && !metav1.IsControlledBy(d, ice) {
+	isOthers := d != nil && metav1.GetControllerOfNoCopy(d) != nil && !metav1.IsControlledBy(d, ice) // It may have lost its owner just before.
+	if ice == nil || x.IsWrite() && isOthers {
 		w.Fail("namespace", "%s: %s %s", x.Process.Name, x.Verb, simulation.Describe(x.Key))
 	}
 }
@@ -924,10 +925,7 @@ func (w *icecreams) checkStatus(x simulation.Exchange) {
 	if isReadyIcecream(ice) && !slices.ContainsFunc(w.seen(x, "deployments"), func(store apiserver.Store) bool { return w.isComplete(store, ice) }) {
 		w.Fail("status", "%s: %s has never been ready: %s", x.Process.Name, simulation.Describe(x.Key), countsOf(s))
 	}
-	seen := slices.Concat(w.seen(x, "pods"), w.seen(x, "deployments"))
-	if !slices.ContainsFunc(w.seen(x, "icecreams"), func(icecreams apiserver.Store) bool {
-		return slices.ContainsFunc(seen, func(store apiserver.Store) bool { return w.isTrueReason(store, icecreams, ice) })
-	}) {
+	if !w.knewReason(x, ice) {
 		w.Fail("reason", "%s: %s gives a reason that has never been true: %s", x.Process.Name, simulation.Describe(x.Key), readyOf(ice).Message)
 	}
 	// Which Deployments are the Icecream's, and where the Pods are, comes from two caches.
@@ -963,27 +961,42 @@ func (w *icecreams) checkStalled(x simulation.Exchange, ice *v1alpha1.Icecream) 
 	}
 }
 
-// isTrueReason reports whether the reason that an Icecream gives is true, if one cache shows
-// Icecreams and the others show what is stored.
-func (w *icecreams) isTrueReason(store, icecreams apiserver.Store, ice *v1alpha1.Icecream) bool {
+// knewReason reports whether the process's three caches can have shown what makes the reason true that
+// an Icecream gives.
+func (w *icecreams) knewReason(x simulation.Exchange, ice *v1alpha1.Icecream) bool {
+	for _, icecreams := range w.seen(x, "icecreams") {
+		for _, deployments := range w.seen(x, "deployments") {
+			for _, pods := range w.seen(x, "pods") {
+				if w.isTrueReason(icecreams, deployments, pods, ice) {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// isTrueReason reports whether the reason that an Icecream gives is true, if this is what the caches
+// show.
+func (w *icecreams) isTrueReason(icecreams, deployments, pods apiserver.Store, ice *v1alpha1.Icecream) bool {
 	name := icecream.DeploymentName(ice)
-	d := simulation.Get[appsv1.Deployment](w.History, store, deploymentKey(name))
+	d := simulation.Get[appsv1.Deployment](w.History, deployments, deploymentKey(name))
 	isOwn := own(d, ice) != nil
 	switch ready := readyOf(ice); ready.Reason {
 	case v1alpha1.ReasonProgressDeadlineExceeded:
-		return isOwn && !w.isComplete(store, ice)
+		return isOwn && !w.isComplete(deployments, ice)
 	case v1alpha1.ReasonDeploymentRefused:
 		return (w.isOpposed || strings.Contains(ready.Message, "Internal error")) && !strings.Contains(ready.Message, "being terminated") // which is DeploymentTerminating
 	case v1alpha1.ReasonErrResourceExists:
 		return d != nil && !isOwn && d.DeletionTimestamp == nil || d == nil && w.oldest(icecreams, name) != ice
 	case v1alpha1.ReasonDeploymentTerminating:
-		namespace := store.Objects[simulation.NamespaceKey]
+		namespace := deployments.Objects[simulation.NamespaceKey]
 		isOpen := namespace != nil && namespace.GetDeletionTimestamp() == nil
 		return !isOpen || d != nil && (d.DeletionTimestamp != nil || icecream.IsControlledByIcecream(d) && w.owner(icecreams, d) == nil)
 	case v1alpha1.ReasonAvailable, v1alpha1.ReasonProgressing, v1alpha1.ReasonInvalidSpec, v1alpha1.ReasonDeploymentContested:
 		return true
 	default:
-		return isOwn && w.problems(store, d)[ready.Reason]
+		return isOwn && w.problems(pods, d)[ready.Reason]
 	}
 }
 
@@ -1130,6 +1143,9 @@ func (w *icecreams) checkBudget() {
 			most = 3*w.launched + 5*w.edits
 		default:
 			most = w.edits
+			if w.isOpposed { // Whoever undoes writes undoes those of each Icecream.
+				most += w.launched
+			}
 		}
 		switch {
 		case w.isOpposed:

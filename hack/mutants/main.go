@@ -43,7 +43,7 @@ type mutant struct {
 type edit struct{ function, before, after string }
 
 func main() {
-	seeds := flag.Int("seeds", 400, "how many histories to try")
+	seeds := flag.Int("seeds", 2000, "how many histories to try")
 	flag.Parse()
 	survivors, err := run(*seeds, flag.Args())
 	if err != nil {
