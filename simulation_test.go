@@ -514,12 +514,14 @@ func (w *icecreams) deleteDeployment(draw *rand.Rand) string {
 func (w *icecreams) Settle() time.Duration {
 	w.undoing, w.rewriting, w.refusing, w.denying = false, false, 0, false
 	w.RejectUntil = time.Now()
-	for _, d := range w.deployments(w.Store) {
+	for _, d := range simulation.All[appsv1.Deployment](w.History, w.Store) {
 		if slices.Contains(d.Finalizers, hold) {
 			changed := d.DeepCopy()
 			changed.Finalizers = slices.DeleteFunc(changed.Finalizers, func(f string) bool { return f == hold })
 			w.Put(changed)
-			w.Delete(deploymentKey(d.Name), metav1.DeletePropagationBackground)
+			key := deploymentKey(d.Name)
+			key.Namespace = d.Namespace
+			w.Delete(key, metav1.DeletePropagationBackground)
 		}
 	}
 	settle := 3 * time.Minute

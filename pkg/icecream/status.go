@@ -86,14 +86,16 @@ func (o Observed) requeueAfter(plan Plan) time.Duration {
 // conclude returns what the conditions say. What may still come right is Reconciling until the deadline
 // has passed without progress.
 func (o Observed) conclude(plan Plan) kstatus.Conclusion {
-	c := o.cause(plan)
-	if c.State != kstatus.Reconciling || o.Memory.Left(o.Now, o.deadline()) > 0 {
+	switch c := o.cause(plan); {
+	case c.State != kstatus.Reconciling || o.Memory.Left(o.Now, o.deadline()) > 0:
 		return c
-	}
-	if c.Reason == v1alpha1.ReasonProgressing {
+	case c.Reason != v1alpha1.ReasonProgressing:
+		return stalled(c.Reason, c.Message)
+	case o.isRolledOut(): // Only the cache of Pods does not show it yet.
+		return c
+	default:
 		return stalled(v1alpha1.ReasonProgressDeadlineExceeded, o.exceeded())
 	}
-	return stalled(c.Reason, c.Message)
 }
 
 // cause returns the first case that applies.

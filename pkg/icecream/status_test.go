@@ -78,6 +78,7 @@ func TestStatus(t *testing.T) {
 		"every Pod is available": {nil, []Pod{seen()}, 0, "Ready: Available: 3 of 3 Pods available"},
 
 		"a Pod is not in the cache yet":             {nil, nil, 0, progressing + "3 of 3 Pods available"},
+		"and for long":                              {nil, nil, time.Hour, progressing + "3 of 3 Pods available"},
 		"a Pod's readiness is not in the cache yet": {nil, []Pod{seen(notReady(0))}, 0, progressing + "3 of 3 Pods available"},
 		"a replaced Pod is still in the cache":      {nil, []Pod{seen(), seen()}, 0, progressing + "3 of 3 Pods available"},
 		"an older generation was rolled out":        {edits{func(d *appsv1.Deployment) { d.Generation++ }}, []Pod{isOf("sundae", "older")}, 0, progressing + "3 of 3 Pods available, 2 up to date"},
