@@ -1145,7 +1145,7 @@ func (w *icecreams) checkBudget() {
 			most = 3*w.launched + 5*w.edits
 		default:
 			most = w.edits
-			if w.isOpposed { // Whoever undoes writes undoes those of each Icecream.
+			if w.hasUndone { // Writes are undone for every Icecream, not only for edited ones.
 				most += w.launched
 			}
 		}

@@ -24,9 +24,9 @@ type Sight struct {
 	Progress   int64              // how far the object has come; a new maximum is progress
 	Problem    Problem            // what keeps it from becoming Ready
 	IsComplete bool               // nothing is left to do for anybody
-	// Recurs reports whether a problem with that reason comes and goes, like that of a container
-	// that crashes and is started again. Such a problem is over only when the object has been
-	// without it for Settle, whatever else is wrong in between.
+	// Recurs reports whether problems with this reason come and go, as when a container crashes
+	// and is restarted. Such a problem is over only when the object has been without it for
+	// Settle, whatever else goes wrong in the meantime.
 	Recurs func(reason string) bool
 	Settle time.Duration
 }

@@ -417,10 +417,11 @@ func (p *Process) knowledge() string {
 	return fmt.Sprintf(", version %d; it knew %s", p.history.Store.Version, strings.Join(words, ", "))
 }
 
-// saysTheSame reports whether two states of an object differ in the messages of its conditions alone,
-// which are those of one Pod of several that crash, for example.
-func saysTheSame(before, after *unstructured.Unstructured) bool {
-	if before == nil || after == nil || before == after {
+// isInOtherWords reports whether a write changes only the messages of an object's conditions, which
+// can be those of one Pod of several that crash, and the object has been as it was for long enough.
+func (h *History) isInOtherWords(x Exchange) bool {
+	before, after := x.Before.Objects[x.Key], x.After.Objects[x.Key]
+	if before == nil || after == nil || before == after || h.SinceTime(time.Now().Add(-otherWords))[0].Objects[x.Key] != before {
 		return false
 	}
 	wordless := func(obj *unstructured.Unstructured) map[string]any {
@@ -449,7 +450,7 @@ func (h *History) check(x Exchange) {
 	if x.Response.Code == http.StatusNotImplemented || x.Response.Code == http.StatusMethodNotAllowed {
 		h.Fail("simulation", "the model does not know %s %s: %s", x.Request.Method, x.Request.Path, x.Response.Body)
 	}
-	if h.isAtRest && x.Request.Method != http.MethodGet && x.Key.Name != Lease && !saysTheSame(x.Before.Objects[x.Key], x.After.Objects[x.Key]) {
+	if h.isAtRest && x.Request.Method != http.MethodGet && x.Key.Name != Lease && !h.isInOtherWords(x) {
 		h.Fail("rest", "%s sends %s %s, although nothing has happened for minutes", x.Process.Name, x.Verb, Describe(x.Key))
 	}
 	switch holder := h.leader(); {
