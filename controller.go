@@ -39,7 +39,6 @@ import (
 	"nicoleh.io/k8s-controller/pkg/kit/ledger"
 	"nicoleh.io/k8s-controller/pkg/kit/lenient"
 	"nicoleh.io/k8s-controller/pkg/kit/metrics"
-	"nicoleh.io/k8s-controller/pkg/kit/patch"
 	"nicoleh.io/k8s-controller/pkg/kit/response"
 	"nicoleh.io/k8s-controller/pkg/kit/worker"
 )
@@ -336,7 +335,7 @@ func (c *Controller) write(ctx context.Context, o icecream.Observed, due []ledge
 	}
 	err = fmt.Errorf("%s Deployment %q: %w", verb, icecream.DeploymentName(o.Icecream), err)
 	switch {
-	case response.IsStale(err), patch.IsOfAnotherUID(err):
+	case response.IsStale(err, deploymentResource, icecream.DeploymentName(o.Icecream)):
 		return r, worker.Deferred(err)
 	case response.IsRefusal(err):
 		r.Refusal = err
@@ -368,7 +367,7 @@ func (c *Controller) writeStatus(ctx context.Context, o icecream.Observed, repor
 	}, metav1.UpdateOptions{FieldManager: icecream.FieldManager})
 	c.metrics.StatusWrite(err)
 	switch {
-	case response.IsStale(err):
+	case response.IsStale(err, icecreamResource, ice.Name):
 		return 0, worker.Deferred(err)
 	case response.IsRefusal(err): // for example, while a field that a rule of the schema reads cannot be decoded
 		account.Reported(time.Now(), err)

@@ -23,7 +23,6 @@ import (
 	"nicoleh.io/k8s-controller/examples/database/v1alpha1"
 	"nicoleh.io/k8s-controller/pkg/kit/consistency"
 	"nicoleh.io/k8s-controller/pkg/kit/lenient"
-	"nicoleh.io/k8s-controller/pkg/kit/patch"
 	"nicoleh.io/k8s-controller/pkg/kit/response"
 	"nicoleh.io/k8s-controller/pkg/kit/worker"
 )
@@ -131,7 +130,7 @@ func (c *Controller) act(ctx context.Context, o Observed, plan Plan) (Observed, 
 		stored, err = statefulSets.Patch(ctx, plan.Live.Name, types.StrategicMergePatchType, plan.Patch, metav1.PatchOptions{FieldManager: fieldManager})
 	}
 	switch {
-	case response.IsStale(err), patch.IsOfAnotherUID(err):
+	case response.IsStale(err, statefulSetResource, plan.Want.Name):
 		return o, worker.Deferred(err)
 	case response.IsRefusal(err):
 		o.Refusal = err
@@ -168,7 +167,7 @@ func (c *Controller) report(ctx context.Context, db *v1alpha1.Database, status v
 	want := db.DeepCopy()
 	want.Status = status
 	updated, err := c.client.DatabaseV1alpha1().Databases(db.Namespace).UpdateStatus(ctx, want, metav1.UpdateOptions{FieldManager: fieldManager})
-	if response.IsStale(err) {
+	if response.IsStale(err, databaseResource, db.Name) {
 		return worker.Deferred(err)
 	}
 	if err != nil {

@@ -232,7 +232,7 @@ func (c *Controller) act(ctx context.Context, d Decision) (*corev1.Node, error) 
 		return nil, err
 	}
 	after, err := c.kube.CoreV1().Nodes().Patch(ctx, d.Node.Name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager})
-	if response.IsStale(err) {
+	if response.IsStale(err, corev1.Resource("nodes"), d.Node.Name) {
 		return nil, worker.Deferred(fmt.Errorf("node %s has changed or is gone since the decision: %w", d.Node.Name, err))
 	}
 	if err != nil {

@@ -180,7 +180,7 @@ func (c *Controller) stamp(ctx context.Context, pod *metav1.PartialObjectMetadat
 	}
 	stamped, err := c.client.Resource(Resource).Namespace(pod.Namespace).
 		Patch(ctx, pod.Name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager})
-	if response.IsStale(err) {
+	if response.IsStale(err, Resource.GroupResource(), pod.Name) {
 		return worker.Deferred(err)
 	}
 	if err != nil {
@@ -209,7 +209,7 @@ func (c *Controller) report(account *ledger.Account, pod *metav1.PartialObjectMe
 		return 0, nil
 	case errors.Is(err, errDropped):
 		reason = ReasonDropped
-	case response.IsRefusal(err) && !response.IsStale(err):
+	case response.IsRefusal(err) && !response.IsStale(err, Resource.GroupResource(), pod.Name):
 		reason = ReasonRefused
 	default:
 		return 0, err

@@ -52,7 +52,6 @@ import (
 	"nicoleh.io/k8s-controller/pkg/kit/consistency"
 	"nicoleh.io/k8s-controller/pkg/kit/ledger"
 	"nicoleh.io/k8s-controller/pkg/kit/metrics"
-	"nicoleh.io/k8s-controller/pkg/kit/patch"
 	"nicoleh.io/k8s-controller/pkg/kit/response"
 	"nicoleh.io/k8s-controller/pkg/kit/worker"
 )
@@ -364,7 +363,7 @@ func (c *Controller) act(ctx context.Context, name cache.ObjectName, o Observed,
 		return o, d, nil
 	}
 	stored, err := c.write(ctx, name, o, d)
-	if isInTheWay(err) { // If it is a copy, the cache does not show it yet, or it is gone again.
+	if isInTheWay(err, name) { // If it is a copy, the cache does not show it yet, or it is gone again.
 		if isTaken, lookErr := c.isTaken(ctx, name, freshLook); lookErr != nil || isTaken {
 			return o, inTheWay(), lookErr
 		}
@@ -381,7 +380,9 @@ func (c *Controller) act(ctx context.Context, name cache.ObjectName, o Observed,
 }
 
 // isInTheWay reports whether the API server says that there is a Secret of the copy's name.
-func isInTheWay(err error) bool { return apierrors.IsAlreadyExists(err) && response.IsStale(err) }
+func isInTheWay(err error, copied cache.ObjectName) bool {
+	return apierrors.IsAlreadyExists(err) && response.IsStale(err, secretResource.GroupResource(), copied.Name)
+}
 
 func inTheWay() Decision {
 	return Decision{Action: Later, Problem: Problem{ReasonNameTaken, taken}, RequeueAfter: retryTaken}
@@ -455,7 +456,7 @@ func (c *Controller) write(ctx context.Context, name cache.ObjectName, o Observe
 		stored, err := secrets.Patch(ctx, name.Name, types.StrategicMergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager})
 		return stored, wrapped("updating the copy", err)
 	case Replace: // An outdated copy is better than none, so the API server is asked first.
-		if _, err := create(metav1.DryRunAll); err != nil && !isInTheWay(err) {
+		if _, err := create(metav1.DryRunAll); err != nil && !isInTheWay(err, name) {
 			return nil, wrapped("asking whether the copy can be re-created", err)
 		}
 	default:
@@ -490,7 +491,7 @@ func (c *Controller) note(name cache.ObjectName, o Observed, d Decision, stored 
 		left.Left = outcome.Left
 	case err == nil:
 		left.Left = ""
-	case response.IsStale(err), patch.IsOfAnotherUID(err):
+	case response.IsStale(err, secretResource.GroupResource(), name.Name):
 		return Decision{Action: Later}, worker.Deferred(o.redact(err))
 	case response.IsRefusal(err):
 		outcome = ledger.Outcome{Refusal: o.redact(err)}

@@ -14,10 +14,11 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/component-base/metrics/legacyregistry"
 	_ "k8s.io/component-base/metrics/prometheus/clientgo" // election, queues and requests
+
+	"nicoleh.io/k8s-controller/pkg/kit/response"
 )
 
 var (
@@ -91,7 +92,7 @@ func (c Controller) StatusWrite(err error) {
 	switch {
 	case err == nil:
 		result = success
-	case apierrors.IsConflict(err):
+	case response.IsConflict(err):
 		result = conflict
 	}
 	statusWrites.WithLabelValues(c.name, result).Inc()

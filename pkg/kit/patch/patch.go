@@ -5,7 +5,6 @@ package patch
 import (
 	"encoding/json"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 )
@@ -34,7 +33,7 @@ type object[O any, T any] interface {
 }
 
 // IfUID returns a strategic merge patch from one state of an object of a built-in type to another,
-// with the UID of the first as a precondition (see [IsOfAnotherUID]). So others' fields and other
+// with the UID of the first as a precondition (see response.IsStale). So others' fields and other
 // elements of lists stay as they are. Both arguments are left as they are.
 func IfUID[O any, T object[O, T]](live, want T) ([]byte, error) {
 	from := live.DeepCopy()
@@ -60,11 +59,4 @@ func twoWay[O any, T object[O, T]](from, want T) ([]byte, error) {
 		return nil, err
 	}
 	return strategicpatch.CreateTwoWayMergePatch(before, after, from)
-}
-
-// IsOfAnotherUID reports whether a patch was refused because the object of that name has
-// another UID than the patch. The API server calls that an invalid change of the UID.
-func IsOfAnotherUID(err error) bool {
-	cause, ok := apierrors.StatusCause(err, metav1.CauseTypeFieldValueInvalid)
-	return apierrors.IsInvalid(err) && ok && cause.Field == "metadata.uid"
 }

@@ -1,19 +1,16 @@
 package patch_test
 
 import (
-	"encoding/json"
 	"fmt"
+	"encoding/json"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/pkg/kit/patch"
@@ -105,22 +102,5 @@ func TestPatchHasPreconditions(t *testing.T) {
 	body, err = patch.IfUnchanged(deployment(), wanted)
 	if want := `{"metadata":{"resourceVersion":"7","uid":"u"},"spec":{"replicas":3}}`; err != nil || string(body) != want {
 		t.Errorf("%s, %v, want %s", body, err, want)
-	}
-}
-
-func TestIsOfAnotherUID(t *testing.T) {
-	invalid := func(path string) error {
-		return fmt.Errorf("patching: %w", apierrors.NewInvalid(schema.GroupKind{Group: "apps", Kind: "Deployment"}, "vanilla",
-			field.ErrorList{field.Invalid(field.NewPath("metadata", path), "u", "field is immutable")}))
-	}
-	for err, want := range map[error]bool{
-		invalid("uid"):  true,
-		invalid("name"): false,
-		apierrors.NewConflict(schema.GroupResource{}, "vanilla", nil): false,
-		nil: false,
-	} {
-		if got := patch.IsOfAnotherUID(err); got != want {
-			t.Errorf("%v: %t", err, got)
-		}
 	}
 }

@@ -23,6 +23,6 @@ func ExampleIsRefusal() {
 // A cache did not show yet that someone else had changed the Pod.
 func ExampleIsStale() {
 	pods := schema.GroupResource{Resource: "pods"}
-	fmt.Println(response.IsStale(apierrors.NewConflict(pods, "web", errors.New("the object has been modified"))))
+	fmt.Println(response.IsStale(apierrors.NewConflict(pods, "web", errors.New("the object has been modified")), pods, "web"))
 	// Output: true
 }

@@ -1,40 +1,69 @@
-// Package response tells what the API server's response to a failed write means: whether it was
-// refused, and by whom, or whether the caches were stale, or neither, so that it must be retried.
+// Package response tells what the API server's response to a failed write means:
+//
+//	stale      the write was decided from caches that are behind: retry soon, report nothing
+//	refusal    the API server, a quota, a policy or a webhook does not want this: report it
+//	neither    the server, the connection or the credentials failed: retry
+//
+// Who refused follows from the form of the response, because a webhook chooses the code, the reason
+// and the details of a denial. Only the beginning of its message is the API server's
+// (k8s.io/apiserver/pkg/admission/plugin/webhook/errors), and only the API server's own validation
+// gives causes that all name a field.
 package response
 
 import (
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// IsStale reports whether the write failed only because the caches that it was decided
-// from are stale: the object to be created exists already, the object to be changed has
-// changed or is gone. The caches will show that soon, so it need not be reported.
+// IsStale reports whether the write of the named object failed only because the caches that it was
+// decided from are behind: the object exists already, has changed, is gone, or has another UID. The
+// caches will show that soon.
 //
-// The API server names the object in such a response. A response with the same code that
-// names none comes from an admission webhook, which may deny a request with any code.
-func IsStale(err error) bool {
-	var response apierrors.APIStatus
-	if !errors.As(err, &response) || response.Status().Details == nil || response.Status().Details.Name == "" {
+// A 404 about anything else, such as the namespace or the resource's definition, is not stale: no
+// cache of the object will ever show it.
+func IsStale(err error, resource schema.GroupResource, name string) bool {
+	if IsConflict(err) {
+		return true
+	}
+	status := statusOf(err)
+	if isByWebhook(status) {
 		return false
 	}
-	return apierrors.IsAlreadyExists(err) || apierrors.IsConflict(err) || apierrors.IsNotFound(err)
+	if apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) {
+		about := status.Details
+		return about != nil && about.Name == name && about.Group == resource.Group && about.Kind == resource.Resource &&
+			!apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse) // client-go has filled in the name
+	}
+	// The API server calls another UID in a patch an invalid change of the UID.
+	cause, ok := apierrors.StatusCause(err, metav1.CauseTypeFieldValueInvalid)
+	return apierrors.IsInvalid(err) && ok && cause.Field == "metadata.uid"
 }
 
-// IsByPolicy reports whether a ValidatingAdmissionPolicy refused the request
-// (k8s.io/apiserver/pkg/admission/plugin/policy/validating).
+// IsConflict reports whether somebody else's write came first: to the object, or to a quota that it
+// counts against.
+func IsConflict(err error) bool {
+	return apierrors.IsConflict(err) && !isByWebhook(statusOf(err))
+}
+
+// IsByPolicy reports whether a ValidatingAdmissionPolicy denied the request, or a
+// MutatingAdmissionPolicy failed (k8s.io/apiserver/pkg/admission/plugin/policy).
 func IsByPolicy(err error) bool {
-	return IsRefusal(err) && strings.Contains(err.Error(), "ValidatingAdmissionPolicy")
+	status := statusOf(err)
+	return IsRefusal(err) && !isByWebhook(status) && !IsOwnValidation(err) && strings.Contains(status.Message, " denied request: ")
 }
 
-// IsOwnValidation reports whether the API server's own validation refused the object. A policy or a webhook
-// may deny a request with the same code (k8s.io/apiserver/pkg/admission/plugin/webhook/errors).
+// IsOwnValidation reports whether the API server's own validation refused the object. Policies deny
+// with the same code, and with causes that name no field.
 func IsOwnValidation(err error) bool {
-	return apierrors.IsInvalid(err) && !IsByPolicy(err) && !strings.Contains(err.Error(), "admission webhook \"")
+	status := statusOf(err)
+	return apierrors.IsInvalid(err) && !isByWebhook(status) && status.Details != nil && len(status.Details.Causes) > 0 &&
+		!slices.ContainsFunc(status.Details.Causes, func(cause metav1.StatusCause) bool { return cause.Field == "" })
 }
 
 // IsRefusal reports whether the API server understood a request and refused it as it is,
@@ -42,16 +71,29 @@ func IsOwnValidation(err error) bool {
 // could not call a webhook. Any other error is about the server, the connection, or the
 // credentials, and leaves open whether the request was carried out.
 func IsRefusal(err error) bool {
-	var response apierrors.APIStatus
-	if !errors.As(err, &response) {
-		return false
+	status := statusOf(err)
+	if isByWebhook(status) {
+		return true
 	}
-	switch code := response.Status().Code; code {
+	switch status.Code {
 	case http.StatusUnauthorized, http.StatusRequestTimeout, http.StatusTooManyRequests:
 		return false
-	case http.StatusInternalServerError:
-		return response.Status().Reason == metav1.StatusReasonInternalError
+	case http.StatusInternalServerError: // without a reason, it is etcd's
+		return status.Reason == metav1.StatusReasonInternalError
 	default:
-		return code >= http.StatusBadRequest && code < http.StatusInternalServerError
+		return status.Code >= http.StatusBadRequest && status.Code < http.StatusInternalServerError
 	}
+}
+
+// isByWebhook reports whether a webhook denied the request, with any code, reason and details.
+func isByWebhook(status metav1.Status) bool {
+	return strings.HasPrefix(status.Message, `admission webhook "`)
+}
+
+// statusOf returns the API server's response; the zero value if there is none.
+func statusOf(err error) metav1.Status {
+	if response := apierrors.APIStatus(nil); errors.As(err, &response) {
+		return response.Status()
+	}
+	return metav1.Status{}
 }

@@ -4,17 +4,19 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"nicoleh.io/k8s-controller/pkg/kit/response"
 )
 
+// What real API servers answer: test/fidelity makes one give each of these.
 func TestResponses(t *testing.T) {
 	pods := corev1.Resource("pods")
 	forbidden := func(message string) *apierrors.StatusError {
@@ -22,62 +24,106 @@ func TestResponses(t *testing.T) {
 	}
 	terminating := forbidden("the namespace is being deleted")
 	terminating.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
-	failure := func(code int32, message string) error {
-		return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: code, Message: message}}
+	failure := func(code int32, reason metav1.StatusReason, message string) *apierrors.StatusError {
+		return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: code, Reason: reason, Message: message}}
 	}
-	const denial = `admission webhook "w" denied the request without explanation`
-	invalid := func(message string) error {
-		err := apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "cone", nil)
-		err.ErrStatus.Message = message
+	withDetails := func(err *apierrors.StatusError, details metav1.StatusDetails) error {
+		err.ErrStatus.Details = &details
 		return err
 	}
+	denial := func(code int32, reason metav1.StatusReason) *apierrors.StatusError {
+		return failure(code, reason, `admission webhook "w.example" denied the request: ValidatingAdmissionPolicy 'p' denied request: no`)
+	}
+	invalid := func(path *field.Path) error {
+		return apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "cone", field.ErrorList{field.Invalid(path, "u", "field is immutable")})
+	}
+	cone := metav1.StatusDetails{Kind: "pods", Name: "cone"}
+	noField := metav1.StatusDetails{Kind: "pods", Name: "cone", Causes: []metav1.StatusCause{{Message: "no such key: team"}}}
 	for name, tt := range map[string]struct {
 		err  error
-		want []string
+		want string
 	}{
-		"no error":            {nil, nil},
-		"it is there already": {apierrors.NewAlreadyExists(pods, "cone"), []string{"stale", "refusal"}},
-		"it has changed":      {apierrors.NewConflict(pods, "cone", errors.New("changed")), []string{"stale", "refusal"}},
-		"it is gone":          {apierrors.NewNotFound(pods, "cone"), []string{"stale", "refusal"}},
-		"the namespace ends, which may take long": {terminating, []string{"refusal"}},
-		"somebody forbids it":                     {forbidden("no"), []string{"refusal"}},
-		"a quota":                                 {forbidden("exceeded quota"), []string{"refusal"}},
-		"a policy":                                {forbidden("ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no"), []string{"refusal", "policy"}},
-		"a policy, with the code of validation":   {invalid("ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no"), []string{"refusal", "policy"}},
-		"it is invalid":                           {invalid("spec: Required value"), []string{"refusal", "own validation"}},
-		"it makes no sense":                       {apierrors.NewBadRequest("what?"), []string{"refusal"}},
-		"a webhook denies it":                     {failure(http.StatusForbidden, denial), []string{"refusal"}},
-		"a webhook denies it with code 422":       {invalid(denial), []string{"refusal"}},
-		"a webhook denies it with code 409":       {failure(http.StatusConflict, denial), []string{"refusal"}},
-		"a webhook denies it with code 404":       {failure(http.StatusNotFound, denial), []string{"refusal"}},
-		"a webhook cannot be asked":               {apierrors.NewInternalError(errors.New("failed calling webhook")), []string{"refusal"}},
-		"etcd does not answer":                    {failure(http.StatusInternalServerError, "etcdserver: request timed out"), nil},
-		"the server is busy":                      {apierrors.NewTooManyRequests("later", 1), nil},
-		"the server takes too long":               {apierrors.NewTimeoutError("too slow", 1), nil},
-		"the server is away":                      {apierrors.NewServiceUnavailable("ValidatingAdmissionPolicy"), nil},
-		"the credentials have expired":            {apierrors.NewUnauthorized("who?"), nil},
-		"nobody answered":                         {errors.New("connection refused"), nil},
+		"no error": {nil, ""},
+
+		"it is there already":                  {apierrors.NewAlreadyExists(pods, "cone"), "stale"},
+		"it has changed":                       {apierrors.NewConflict(pods, "cone", errors.New("changed")), "stale, conflict"},
+		"it is gone":                           {apierrors.NewNotFound(pods, "cone"), "stale"},
+		"it has another UID":                   {invalid(field.NewPath("metadata", "uid")), "stale"},
+		"a quota that several write":           {apierrors.NewConflict(corev1.Resource("resourcequotas"), "q", errors.New("changed")), "stale, conflict"},
+		"its namespace does not exist":         {apierrors.NewNotFound(corev1.Resource("namespaces"), "shop"), "refusal"},
+		"its namespace is called like it":      {apierrors.NewNotFound(corev1.Resource("namespaces"), "cone"), "refusal"},
+		"another object is gone":               {apierrors.NewNotFound(pods, "sundae"), "refusal"},
+		"an object of another group is gone":   {apierrors.NewNotFound(schema.GroupResource{Group: "metrics.k8s.io", Resource: "pods"}, "cone"), "refusal"},
+		"its definition is gone":               {apierrors.NewGenericServerResponse(404, "patch", pods, "cone", "404 page not found", 0, true), "refusal"},
+		"the namespace ends, which takes long": {terminating, "refusal"},
+
+		"somebody forbids it": {forbidden("no"), "refusal"},
+		"a quota is exceeded": {forbidden("exceeded quota: q"), "refusal"},
+		"it makes no sense":   {apierrors.NewBadRequest("what?"), "refusal"},
+		"it is too large":     {failure(http.StatusRequestEntityTooLarge, metav1.StatusReasonRequestEntityTooLarge, "limit is 3145728"), "refusal"},
+		"it is invalid":       {invalid(field.NewPath("spec", "image")), "refusal, own validation"},
+		"it is invalid, and quotes a denial": {
+			apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "cone", field.ErrorList{field.Invalid(field.NewPath("spec"), "' denied request: ", "no")}),
+			"refusal, own validation",
+		},
+		"it is invalid, without a cause": {failure(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, "no"), "refusal"},
+
+		"a validating policy denies it":           {forbidden("ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no"), "refusal, policy"},
+		"a validating policy denies it, with 422": {withDetails(failure(422, metav1.StatusReasonInvalid, "ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no"), noField), "refusal, policy"},
+		"a mutating policy fails, with 422":       {withDetails(failure(422, metav1.StatusReasonInvalid, "policy 'p' with binding 'b' denied request: no such key: team"), noField), "refusal, policy"},
+		"a mutating policy fails, with 403":       {withDetails(failure(403, metav1.StatusReasonInvalid, "policy 'p' with binding 'b' denied request: error applying patch"), noField), "refusal, policy"},
+		"a webhook denies it":                     {denial(http.StatusForbidden, ""), "refusal"},
+		"a webhook denies it with 400":            {denial(http.StatusBadRequest, ""), "refusal"},
+		"a webhook denies it with 401":            {denial(http.StatusUnauthorized, metav1.StatusReasonUnauthorized), "refusal"},
+		"a webhook denies it with 404":            {withDetails(denial(http.StatusNotFound, metav1.StatusReasonNotFound), cone), "refusal"},
+		"a webhook denies it with 409":            {withDetails(denial(http.StatusConflict, metav1.StatusReasonConflict), cone), "refusal"},
+		"a webhook says that it exists":           {withDetails(denial(http.StatusConflict, metav1.StatusReasonAlreadyExists), cone), "refusal"},
+		"a webhook denies it like validation":     {withDetails(denial(422, metav1.StatusReasonInvalid), *statusDetails(invalid(field.NewPath("spec")))), "refusal"},
+		"a webhook denies it like another UID":    {withDetails(denial(422, metav1.StatusReasonInvalid), *statusDetails(invalid(field.NewPath("metadata", "uid")))), "refusal"},
+		"a webhook denies it with 429":            {denial(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests), "refusal"},
+		"a webhook denies it with 500":            {denial(http.StatusInternalServerError, ""), "refusal"},
+		"a webhook denies it with 503":            {denial(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable), "refusal"},
+		"a webhook denies it with 504":            {denial(http.StatusGatewayTimeout, metav1.StatusReasonTimeout), "refusal"},
+		"a webhook cannot be called":              {apierrors.NewInternalError(errors.New(`failed calling webhook "w.example"`)), "refusal"},
+
+		"etcd does not answer":         {failure(http.StatusInternalServerError, "", "etcdserver: request timed out"), ""},
+		"the server is busy":           {apierrors.NewTooManyRequests("later", 1), ""},
+		"the server takes too long":    {apierrors.NewTimeoutError("too slow", 1), ""},
+		"the server is away":           {apierrors.NewServiceUnavailable("ValidatingAdmissionPolicy"), ""},
+		"the credentials have expired": {apierrors.NewUnauthorized("who?"), ""},
+		"nobody answered":              {errors.New("connection refused"), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(tt.want, meanings(tt.err)); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
+			if got := meaning(tt.err, pods, "cone"); got != tt.want {
+				t.Errorf("%q, want %q", got, tt.want)
 			}
-			if diff := cmp.Diff(tt.want, meanings(fmt.Errorf("creating: %w", tt.err))); diff != "" {
-				t.Errorf("wrapped (-want +got):\n%s", diff)
+			if got := meaning(fmt.Errorf("creating: %w", tt.err), pods, "cone"); got != tt.want {
+				t.Errorf("wrapped: %q, want %q", got, tt.want)
 			}
 		})
 	}
 }
 
-// meanings returns what an error is said to be.
-func meanings(err error) (is []string) {
-	for _, meaning := range []struct {
-		name string
-		is   func(error) bool
-	}{{"stale", response.IsStale}, {"refusal", response.IsRefusal}, {"policy", response.IsByPolicy}, {"own validation", response.IsOwnValidation}} {
-		if meaning.is(err) {
-			is = append(is, meaning.name)
+func statusDetails(err error) *metav1.StatusDetails {
+	return err.(apierrors.APIStatus).Status().Details //nolint:errorlint // it was made here
+}
+
+// meaning returns what an error is said to be. What is stale is no refusal to be told.
+func meaning(err error, resource schema.GroupResource, name string) string {
+	var is []string
+	for _, question := range []struct {
+		name   string
+		answer bool
+	}{
+		{"stale", response.IsStale(err, resource, name)},
+		{"conflict", response.IsConflict(err)},
+		{"refusal", response.IsRefusal(err) && !response.IsStale(err, resource, name)},
+		{"policy", response.IsByPolicy(err)},
+		{"own validation", response.IsOwnValidation(err) && !response.IsStale(err, resource, name)},
+	} {
+		if question.answer {
+			is = append(is, question.name)
 		}
 	}
-	return is
+	return strings.Join(is, ", ")
 }

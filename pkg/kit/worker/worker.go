@@ -40,6 +40,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"nicoleh.io/k8s-controller/pkg/kit/metrics"
+	"nicoleh.io/k8s-controller/pkg/kit/response"
 	"nicoleh.io/k8s-controller/pkg/kit/text"
 )
 
@@ -100,7 +101,7 @@ func resultOf(err error) metrics.Result {
 		case *marked:
 			return found.result
 		case apierrors.APIStatus:
-			if apierrors.IsConflict(err) {
+			if response.IsConflict(err) {
 				return metrics.Deferred
 			}
 		}
