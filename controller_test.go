@@ -26,6 +26,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
@@ -139,7 +140,7 @@ func TestANameThatIsTaken(t *testing.T) {
 
 func TestAnInvalidSpec(t *testing.T) {
 	inBubble(t, func(c *cluster) {
-		invalid := apierrors.NewInvalid(schema.GroupKind{Group: "apps", Kind: "Deployment"}, "sundae", nil)
+		invalid := apierrors.NewInvalid(schema.GroupKind{Group: "apps", Kind: "Deployment"}, "sundae", field.ErrorList{field.Required(field.NewPath("spec"), "")})
 		c.Refuse(refuseAll(creates, invalid))
 		c.run(usual)
 		c.Set(newIcecream("sundae"))
@@ -356,7 +357,6 @@ func TestAnswersThatAreNoNews(t *testing.T) {
 		answer  error
 	}{
 		{"the Deployment exists", creates, apierrors.NewAlreadyExists(appsv1.Resource("deployments"), "sundae")},
-		{"the namespace has gone", creates, apierrors.NewNotFound(corev1.Resource("namespaces"), namespace)},
 		{"the Icecream has gone", statusWrites, apierrors.NewNotFound(icecreams, "sundae")},
 		{"the Icecream is another", statusWrites, apierrors.NewConflict(icecreams, "sundae", errors.New("a precondition failed"))},
 	}
@@ -615,22 +615,39 @@ func TestARefusedEditStopsNoScaling(t *testing.T) {
 	})
 }
 
-// A webhook may deny with any code. One that stands for a cache that is behind, if
-// the API server says it of an object, is a denial all the same.
-func TestADenialWithTheCodeOfAConflict(t *testing.T) {
-	for _, code := range []int32{http.StatusNotFound, http.StatusConflict} {
+// A webhook chooses the code and the details of its denial: those of a stale cache, of expired credentials
+// or of a server that is away. It is told all the same, and stops no scaling.
+func TestADenialWithAnyCode(t *testing.T) {
+	for code, reason := range map[int32]metav1.StatusReason{
+		http.StatusUnauthorized:        metav1.StatusReasonUnauthorized,
+		http.StatusNotFound:            metav1.StatusReasonNotFound,
+		http.StatusConflict:            metav1.StatusReasonConflict,
+		http.StatusTooManyRequests:     metav1.StatusReasonTooManyRequests,
+		http.StatusInternalServerError: "",
+		http.StatusServiceUnavailable:  metav1.StatusReasonServiceUnavailable,
+	} {
 		t.Run(fmt.Sprint(code), func(t *testing.T) {
 			inBubble(t, func(c *cluster) {
-				denied := &apierrors.StatusError{ErrStatus: metav1.Status{
-					Status: metav1.StatusFailure, Code: code, Message: `admission webhook "w" denied the request: not today`,
-				}}
-				c.Fail(creates, denied, denied, denied)
-				c.run(usual)
-				c.Set(newIcecream("sundae"))
-				kittest.Pass(time.Second)
-				c.is("Reconciling (DeploymentRefused), 0 available, on ")
-				kittest.Pass(time.Minute)
-				c.says(`Warning DeploymentRefused creating Deployment "sundae": admission webhook "w" denied the request: not today`, saysCreated)
+				c.ready()
+				c.Admit(func(a apiserver.Admission) error {
+					if d, ok := a.Object.(*appsv1.Deployment); ok && strings.Contains(d.Spec.Template.Spec.Containers[0].Image, "chocolate") {
+						return &apierrors.StatusError{ErrStatus: metav1.Status{
+							Status: metav1.StatusFailure, Code: code, Reason: reason, Message: `admission webhook "w" denied the request: not today`,
+							Details: &metav1.StatusDetails{Group: "apps", Kind: "deployments", Name: "sundae"},
+						}}
+					}
+					return nil
+				})
+				c.edit(func(ice *v1alpha1.Icecream) {
+					ice.Spec.Image, ice.Spec.Replicas = "registry.example/chocolate:1", ptr.To[int32](3)
+				})
+				kittest.Pass(2 * time.Second)
+				c.is("Reconciling (DeploymentRefused), 2 available, on node-1 (1), node-2 (1)")
+				equal(c, "replicas", 3, *c.deployment().Spec.Replicas)
+				equal(c, "image", "registry.example/vanilla:1", c.deployment().Spec.Template.Spec.Containers[0].Image)
+				kittest.Pass(time.Hour)
+				c.atMost(patches, 30)
+				c.says(saysUpdated, `Warning DeploymentRefused updating Deployment "sundae": admission webhook "w" denied the request: not today`)
 			})
 		})
 	}
@@ -750,11 +767,20 @@ func TestAStatusThatSomebodyElseHasWritten(t *testing.T) {
 		c.edit(func(ice *v1alpha1.Icecream) {
 			ice.Status.Nodes = append(ice.Status.Nodes, v1alpha1.IcecreamNode{Name: "phantom", Pods: 7})
 			ice.Status.Placement = "everywhere"
+			ice.Status.Conditions = append(ice.Status.Conditions, metav1.Condition{Type: "Melting"})
 		})
 		c.fidget(600, time.Second)
 		c.wrote(map[string]int{statusWrites: 1})
 		c.is(isReady)
 		equal(c, "nodes", 2, len(c.icecream().Status.Nodes))
+		equal(c, "conditions", 3, len(c.icecream().Status.Conditions))
+
+		c.edit(func(ice *v1alpha1.Icecream) {
+			ice.Status.Conditions = append(ice.Status.Conditions, metav1.Condition{Type: "Melting"})
+		})
+		c.ForgetRequests()
+		kittest.Pass(time.Hour)
+		c.wrote(nil)
 	})
 }
 
@@ -781,7 +807,7 @@ func TestTheDeploymentOfAFormerIcecream(t *testing.T) {
 // same generation (kubectl replace --force).
 func TestNothingIsRememberedForTheNextIcecream(t *testing.T) {
 	inBubble(t, func(c *cluster) {
-		invalid := apierrors.NewInvalid(schema.GroupKind{Group: "apps", Kind: "Deployment"}, "sundae", nil)
+		invalid := apierrors.NewInvalid(schema.GroupKind{Group: "apps", Kind: "Deployment"}, "sundae", field.ErrorList{field.Required(field.NewPath("spec"), "")})
 		c.Refuse(refuseAll(creates, invalid))
 		c.run(usual)
 		c.Set(newIcecream("sundae"))

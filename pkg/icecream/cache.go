@@ -15,6 +15,7 @@ import (
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 	"nicoleh.io/k8s-controller/pkg/icecream/podproblem"
+	"nicoleh.io/k8s-controller/pkg/kit/kstatus"
 	"nicoleh.io/k8s-controller/pkg/kit/text"
 )
 
@@ -36,12 +37,20 @@ const (
 // notDecoded is the annotation by which package lenient marks an object in memory.
 const notDecoded = "not decoded: spec"
 
-// StripIcecream keeps what code reads of an Icecream. Its schema bounds the spec, and the status is
-// this controller's.
+// StripIcecream keeps what code reads of an Icecream. Its schema bounds it, but for the conditions that
+// somebody else may have written: of those, it keeps what this controller can have written.
 func StripIcecream(obj any) (any, error) {
 	ice, ok := obj.(*v1alpha1.Icecream)
 	if !ok {
 		return obj, nil
+	}
+	status := ice.Status
+	status.Conditions = nil
+	for _, c := range ice.Status.Conditions {
+		if slices.Contains(kstatus.States(), kstatus.State(c.Type)) {
+			c.Reason, c.Message = text.Clip(c.Reason, maxName), text.Clip(c.Message, maxText)
+			status.Conditions = append(status.Conditions, c)
+		}
 	}
 	return &v1alpha1.Icecream{
 		ObjectMeta: metav1.ObjectMeta{
@@ -55,13 +64,13 @@ func StripIcecream(obj any) (any, error) {
 			Annotations:       only(ice.Annotations, notDecoded),
 		},
 		Spec:   ice.Spec,
-		Status: ice.Status,
+		Status: status,
 	}, nil
 }
 
-// StripDeployment keeps what code reads of a Deployment: the fields that setDeployment sets, those that
-// a status reports, and a hash of the whole spec. Patches are made from that, and leave what is not
-// kept as it is. A Deployment that cannot belong to an Icecream keeps only what shows that.
+// StripDeployment keeps what code reads of a Deployment: the fields that setDeployment sets, and those
+// that a status reports. Patches are made from that, and leave what is not kept as it is. A Deployment
+// that cannot belong to an Icecream keeps only what shows that.
 func StripDeployment(obj any) (any, error) {
 	if d, ok := obj.(*appsv1.Deployment); ok {
 		return stripped(d), nil
@@ -71,9 +80,6 @@ func StripDeployment(obj any) (any, error) {
 
 // stripped returns what StripDeployment keeps; of what was kept, all of it.
 func stripped(d *appsv1.Deployment) *appsv1.Deployment {
-	if d.Annotations[annotationWhole] != "" {
-		return d
-	}
 	kept := &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace:         d.Namespace,
@@ -90,7 +96,6 @@ func stripped(d *appsv1.Deployment) *appsv1.Deployment {
 		return kept
 	}
 	kept.Labels = only(d.Labels, ourLabels...)
-	kept.Annotations = map[string]string{annotationWhole: hashOfSpec(d)}
 	kept.Spec = appsv1.DeploymentSpec{
 		Replicas:                d.Spec.Replicas,
 		Selector:                strippedSelector(d.Spec.Selector),
@@ -106,8 +111,10 @@ func stripped(d *appsv1.Deployment) *appsv1.Deployment {
 	}
 	kept.Status = d.Status
 	kept.Status.Conditions = nil
-	for _, c := range d.Status.Conditions {
-		if c.Type == appsv1.DeploymentProgressing || c.Type == appsv1.DeploymentReplicaFailure {
+	for _, of := range []appsv1.DeploymentConditionType{appsv1.DeploymentProgressing, appsv1.DeploymentReplicaFailure} {
+		// The API server admits any number of one type.
+		if i := slices.IndexFunc(d.Status.Conditions, func(c appsv1.DeploymentCondition) bool { return c.Type == of }); i >= 0 {
+			c := d.Status.Conditions[i]
 			kept.Status.Conditions = append(kept.Status.Conditions, appsv1.DeploymentCondition{
 				Type: c.Type, Status: c.Status, Reason: text.Clip(c.Reason, maxText), Message: text.Clip(c.Message, maxText),
 			})
@@ -180,7 +187,7 @@ func strippedContainer(c *corev1.Container) corev1.Container {
 }
 
 // strippedResources keeps as many resources as an Icecream can have, and no number that would take long
-// to write.
+// to write or to compare.
 func strippedResources(list corev1.ResourceList) corev1.ResourceList {
 	if len(list) == 0 {
 		return nil

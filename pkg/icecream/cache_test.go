@@ -21,6 +21,7 @@ import (
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 	clientsetscheme "nicoleh.io/k8s-controller/pkg/generated/clientset/versioned/scheme"
+	"nicoleh.io/k8s-controller/pkg/kit/kstatus"
 	"nicoleh.io/k8s-controller/pkg/kit/lenient"
 )
 
@@ -93,6 +94,7 @@ func TestEntriesAreSmall(t *testing.T) {
 		quantities[corev1.ResourceName(key)] = resource.MustParse("1")
 	}
 	quantities["cpu"] = resource.MustParse("1" + strings.Repeat("0", 10_000))
+	quantities["memory"] = resource.MustParse("1e30000000")
 	var owners []metav1.OwnerReference
 	for _, name := range many {
 		owners = append(owners, metav1.OwnerReference{APIVersion: "v1", Kind: "Node", Name: name, UID: "owner"})
@@ -109,6 +111,9 @@ func TestEntriesAreSmall(t *testing.T) {
 	}
 	ice := newIcecream()
 	meta(ice, metav1.OwnerReference{Kind: long})
+	for _, state := range append(kstatus.States(), "Melting") {
+		ice.Status.Conditions = append(ice.Status.Conditions, metav1.Condition{Type: string(state), Reason: long, Message: long})
+	}
 	container := corev1.Container{
 		Name: containerName, Image: long, Args: many, Resources: corev1.ResourceRequirements{Limits: quantities, Requests: quantities},
 		SecurityContext: &corev1.SecurityContext{Capabilities: &corev1.Capabilities{}},
@@ -138,7 +143,13 @@ func TestEntriesAreSmall(t *testing.T) {
 		pod.Status.Conditions = append(pod.Status.Conditions, corev1.PodCondition{Type: corev1.PodConditionType(name), Status: "False", Reason: long, Message: long})
 		pod.Status.ContainerStatuses = append(pod.Status.ContainerStatuses, corev1.ContainerStatus{Name: name, Image: long, State: ended, LastTerminationState: ended})
 	}
-	pod.Status.Conditions = append(pod.Status.Conditions, corev1.PodCondition{Type: corev1.PodScheduled, Status: "False", Reason: long, Message: long})
+	for range 1000 { // of one type, which the API server admits
+		pod.Status.Conditions = append(pod.Status.Conditions,
+			corev1.PodCondition{Type: corev1.PodScheduled, Status: "False", Reason: long, Message: long},
+			corev1.PodCondition{Type: corev1.PodReady, Status: "False", Reason: long, Message: long})
+		d.Status.Conditions = append(d.Status.Conditions,
+			appsv1.DeploymentCondition{Type: appsv1.DeploymentProgressing, Status: "False", Reason: long, Message: long})
+	}
 	for kind, test := range map[string]struct {
 		strip func(any) (any, error)
 		obj   any

@@ -126,7 +126,7 @@ func (o Observed) invalid() string {
 		return "The spec cannot be decoded: " + o.Undecodable
 	}
 	if field := oversized(o.Icecream.Spec.Resources); field != "" {
-		return field + " has too many digits"
+		return field + " is too large a number"
 	}
 	return ""
 }

@@ -128,13 +128,16 @@ func orNew[T any](p **T) *T {
 	return *p
 }
 
-// maxBits is the size of the largest number that a quantity can have. The longest that the
-// schema admits, 20 digits with the exponent 99 in units of a nano, has 426. One that was stored
-// under another schema can have a million digits, and apimachinery takes quadratic time to
-// marshal those.
-const maxBits = 512
+// The largest number that a quantity can have, as digits in bits and zeros that follow them. The
+// longest that the schema admits, 20 digits with the exponent 99 in units of a nano, has 426 bits, and
+// 1e99 has 99 zeros. One of a Deployment, or that was stored under another schema, can have a million of
+// either: apimachinery takes quadratic time to marshal digits, and writes out zeros to compare.
+const (
+	maxBits  = 512
+	maxZeros = 128
+)
 
-// oversized returns the path of a quantity with too many digits; empty if there is none.
+// oversized returns the path of a quantity that is too large; empty if there is none.
 func oversized(resources v1alpha1.IcecreamResources) string {
 	for _, list := range []struct {
 		field string
@@ -150,7 +153,8 @@ func oversized(resources v1alpha1.IcecreamResources) string {
 }
 
 func isOversized(quantity resource.Quantity) bool {
-	return quantity.AsDec().UnscaledBig().BitLen() > maxBits
+	number := quantity.AsDec()
+	return number.UnscaledBig().BitLen() > maxBits || number.Scale() < -maxZeros
 }
 
 // rounded returns a copy of list in thousandths, as the API server rounds it up.

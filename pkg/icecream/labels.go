@@ -22,8 +22,6 @@ const (
 
 	labelName      = "app.kubernetes.io/name"
 	labelManagedBy = "app.kubernetes.io/managed-by"
-
-	annotationWhole = "hash of the whole spec" // of a Deployment, in the cache only: the API server admits no such name
 )
 
 var ourLabels = []string{LabelIcecream, labelName, labelManagedBy}

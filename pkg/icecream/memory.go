@@ -1,7 +1,6 @@
 package icecream
 
 import (
-	"encoding/json"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -17,7 +16,7 @@ type Memory struct {
 	UID             types.UID // of the Icecream. Of another one, nothing is remembered.
 	kstatus.History           // when there was progress last
 	Failed          int       // how many Pods had failed when all was well, or something else was wrong
-	Seen            Seen      // what the status of the Deployment described last
+	Deployment      types.UID // the last one that it had
 }
 
 // remember returns what to remember of what is seen now.
@@ -33,7 +32,8 @@ func (o Observed) remember() Memory {
 	if readiness.Reason == v1alpha1.ReasonInvalidSpec { // It was Stalled at once, not when a deadline had passed.
 		conditions = nil
 	}
-	if d := o.own(); d == nil || before.Seen.UID != "" && before.Seen.UID != d.UID { // It was about Pods of another Deployment.
+	d := o.own()
+	if d == nil || before.Deployment != "" && before.Deployment != d.UID { // It was about Pods of another Deployment.
 		before.Recurring, before.Well = Problem{}, time.Time{}
 	}
 	o.Memory = before
@@ -47,7 +47,9 @@ func (o Observed) remember() Memory {
 		after.Failed = o.failures()
 	}
 	after.Failed = min(after.Failed, o.failures()) // Old ones are deleted at times.
-	after.Seen = o.lastSeen()
+	if d != nil {
+		after.Deployment = d.UID
+	}
 	return after
 }
 
@@ -56,34 +58,5 @@ func recurs(reason string) bool {
 	return reason == v1alpha1.ReasonCrashLoopBackOff || reason == v1alpha1.ReasonPodFailed
 }
 
-// Seen is the last generation of a Deployment that its status described, and a hash of its spec.
-type Seen struct {
-	UID        types.UID
-	Generation int64
-	Spec       string
-}
-
-// isObserved reports whether the Deployment's status describes its current spec. A change of
-// its annotations also raises the generation, and leaves the status true.
-func (o Observed) isObserved(d *appsv1.Deployment) bool {
-	if d.Status.ObservedGeneration >= d.Generation {
-		return true
-	}
-	seen := Seen{d.UID, d.Generation - 1, d.Annotations[annotationWhole]}
-	return d.Status.ObservedGeneration == seen.Generation && seen == o.Memory.Seen
-}
-
-// lastSeen returns the generation that the status of the Icecream's Deployment describes, or has
-// described last.
-func (o Observed) lastSeen() Seen {
-	d, seen := o.own(), o.Memory.Seen
-	if d == nil || d.Status.ObservedGeneration < d.Generation || d.UID == seen.UID && d.Generation == seen.Generation {
-		return seen
-	}
-	return Seen{d.UID, d.Generation, d.Annotations[annotationWhole]}
-}
-
-func hashOfSpec(d *appsv1.Deployment) string {
-	raw, _ := json.Marshal(d.Spec) // cannot fail for what the API server stores
-	return hash(raw)
-}
+// isObserved reports whether the Deployment's status describes its current spec.
+func isObserved(d *appsv1.Deployment) bool { return d.Status.ObservedGeneration >= d.Generation }

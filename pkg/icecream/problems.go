@@ -116,7 +116,7 @@ func (o Observed) deploymentProblem() Problem {
 	switch {
 	case progress.Status == corev1.ConditionFalse && progress.Reason == replicaSetCreateError: // It leaves observedGeneration as it was.
 		return Problem{Reason: v1alpha1.ReasonReplicaFailure, Message: progress.Message}
-	case !o.isObserved(d):
+	case !isObserved(d):
 		return Problem{}
 	case d.Spec.Paused && isBetween: // Some Pods are not made from its current template.
 		message := fmt.Sprintf("Deployment %q is paused; run kubectl rollout resume deployment/%[1]s", d.Name)
@@ -176,7 +176,7 @@ func (o Observed) exceeded() string {
 	switch {
 	case d == nil:
 		return fmt.Sprintf("The Deployment has not been created within %d s", deadline)
-	case !o.isObserved(d):
+	case !isObserved(d):
 		return fmt.Sprintf("The Deployment controller has not acted on generation %d of Deployment %q within %d s",
 			d.Generation, d.Name, deadline)
 	}
@@ -221,7 +221,7 @@ func (o Observed) updated() int32 {
 	switch {
 	case d == nil || !o.hasShape():
 		return 0
-	case o.isObserved(d):
+	case isObserved(d):
 		return d.Status.UpdatedReplicas
 	}
 	var current int32
@@ -292,7 +292,7 @@ func (o Observed) own() *appsv1.Deployment {
 // made from its current template, and no others are left.
 func (o Observed) isRolledOut() bool {
 	d := o.own()
-	if d == nil || d.DeletionTimestamp != nil || !o.isObserved(d) {
+	if d == nil || d.DeletionTimestamp != nil || !isObserved(d) {
 		return false
 	}
 	replicas := ptr.Deref(d.Spec.Replicas, 1)

@@ -202,10 +202,9 @@ func genMemory(t *rapid.T, o Observed) (m Memory) {
 	if rapid.Bool().Draw(t, "no memory") {
 		return m
 	}
-	var seen Seen
+	deployments := []types.UID{"", "former"}
 	if o.Live != nil {
-		generation := rapid.SampledFrom([]int64{o.Live.Generation, o.Live.Status.ObservedGeneration}).Draw(t, "generation seen")
-		seen = Seen{o.Live.UID, generation, o.Live.Annotations[annotationWhole]}
+		deployments = append(deployments, o.Live.UID)
 	}
 	reason := rapid.SampledFrom([]string{"", v1alpha1.ReasonCrashLoopBackOff, v1alpha1.ReasonPodFailed})
 	return Memory{
@@ -218,8 +217,8 @@ func genMemory(t *rapid.T, o Observed) (m Memory) {
 			IsDone:     rapid.Bool().Draw(t, "is done"),
 			Well:       genTime(t).Time,
 		},
-		Failed: rapid.IntRange(0, 3).Draw(t, "failed"),
-		Seen:   seen,
+		Failed:     rapid.IntRange(0, 3).Draw(t, "failed"),
+		Deployment: rapid.SampledFrom(deployments).Draw(t, "Deployment remembered"),
 	}
 }
 

@@ -220,7 +220,7 @@ func (o Observed) available() string {
 	switch {
 	case replicas == 0 && d.Status.Replicas == 0:
 		return "Scaled to zero"
-	case updated < d.Status.Replicas || !o.isObserved(d):
+	case updated < d.Status.Replicas || !isObserved(d):
 		return fmt.Sprintf("%d of %s available, %d up to date", d.Status.AvailableReplicas, pods(replicas), updated)
 	default:
 		return fmt.Sprintf("%d of %s available", d.Status.AvailableReplicas, pods(replicas))

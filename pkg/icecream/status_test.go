@@ -219,7 +219,7 @@ func TestPodsOfAFormerDeployment(t *testing.T) {
 	o := w.observe()
 	o.Pods = []Pod{seen(), waiting("ErrImagePull", time.Minute), seen(hasFailed)}
 	crashed := Problem{Reason: v1alpha1.ReasonCrashLoopBackOff, Message: "it crashed"}
-	o.Memory = Memory{UID: o.Icecream.UID, History: kstatus.History{Generation: 1, Since: now, Recurring: crashed}, Seen: Seen{UID: "former"}}
+	o.Memory = Memory{UID: o.Icecream.UID, History: kstatus.History{Generation: 1, Since: now, Recurring: crashed}, Deployment: "former"}
 	s := report(t, o).Status
 	if got := verdictOf(s); got != "Reconciling: Progressing" || s.NodeCount != 0 {
 		t.Errorf("it says %s, on %d nodes", got, s.NodeCount)

@@ -102,8 +102,8 @@ func Strip(pod, on *corev1.Pod) {
 		on.Status.Reason, on.Status.Message = brief(pod.Status.Reason), clip(pod.Status.Message)
 		stripContainer(pod, on)
 	}
-	for _, c := range pod.Status.Conditions {
-		if slices.Contains(keep, c.Type) {
+	for _, of := range keep {
+		if c := condition(pod, of); c != nil { // The API server admits any number of one type.
 			on.Status.Conditions = append(on.Status.Conditions, corev1.PodCondition{
 				Type: c.Type, Status: c.Status, LastTransitionTime: c.LastTransitionTime, Reason: brief(c.Reason), Message: clip(c.Message),
 			})

@@ -8,6 +8,8 @@ import (
 	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
+
+	"nicoleh.io/k8s-controller/pkg/kit/response"
 )
 
 // Each object can cause so many writes at once, and then one per interval; and as many of its
@@ -138,6 +140,7 @@ func (s *Standing) waitFor(d time.Duration) {
 func (a *Account) Note(now time.Time, ask Ask, outcome Outcome) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	outcome.Refusal = response.Brief(outcome.Refusal) // which can quote an object of any size
 	next := a.entry(ask.Part).Then(ask.Goal, outcome, now)
 	a.entries = slices.DeleteFunc(a.entries, func(e partEntry) bool { return e.part == ask.Part })
 	a.entries = append(a.entries, partEntry{ask.Part, next})

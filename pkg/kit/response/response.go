@@ -19,6 +19,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"nicoleh.io/k8s-controller/pkg/kit/text"
 )
 
 // IsStale reports whether the write of the named object failed only because the caches that it was
@@ -84,6 +86,37 @@ func IsRefusal(err error) bool {
 		return status.Code >= http.StatusBadRequest && status.Code < http.StatusInternalServerError
 	}
 }
+
+// maxText limits the text of a brief error, in bytes.
+const maxText = 1024
+
+// Brief returns an error that says the same in a kilobyte, to be remembered: the API server quotes what
+// it refuses. The questions of this package have the same answers, except that to IsStale.
+func Brief(err error) error {
+	var response apierrors.APIStatus
+	if err == nil || !errors.As(err, &response) {
+		return err
+	}
+	status := response.Status()
+	short := &brief{text: text.Clip(err.Error(), maxText)}
+	short.status = metav1.Status{Code: status.Code, Reason: status.Reason, Message: text.Clip(status.Message, maxText)}
+	if status.Details != nil && len(status.Details.Causes) > 0 {
+		isWithoutField := func(cause metav1.StatusCause) bool { return cause.Field == "" }
+		cause := status.Details.Causes[max(0, slices.IndexFunc(status.Details.Causes, isWithoutField))]
+		cause = metav1.StatusCause{Type: cause.Type, Field: text.Clip(cause.Field, maxText)}
+		short.status.Details = &metav1.StatusDetails{Causes: []metav1.StatusCause{cause}}
+	}
+	return short
+}
+
+// brief is what is left of an error.
+type brief struct {
+	text   string
+	status metav1.Status
+}
+
+func (b *brief) Error() string         { return b.text }
+func (b *brief) Status() metav1.Status { return b.status }
 
 // isByWebhook reports whether a webhook denied the request, with any code, reason and details.
 func isByWebhook(status metav1.Status) bool {

@@ -1,6 +1,7 @@
 package response_test
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -126,4 +127,37 @@ func meaning(err error, resource schema.GroupResource, name string) string {
 		}
 	}
 	return strings.Join(is, ", ")
+}
+
+// What is remembered of an error says the same, and is short.
+func TestBrief(t *testing.T) {
+	long := strings.Repeat("melted ", 100_000)
+	pods := schema.GroupResource{Resource: "pods"}
+	valid := field.NewPath("spec", long)
+	invalid := apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "cone", field.ErrorList{field.Invalid(valid, long, long), field.Invalid(valid, long, long)})
+	denied := apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "cone", field.ErrorList{field.Invalid(valid, long, long)})
+	denied.ErrStatus.Details.Causes = append(denied.ErrStatus.Details.Causes, metav1.StatusCause{Message: long})
+	webhook := apierrors.NewUnauthorized(`admission webhook "w" denied the request: ` + long)
+	terminating := apierrors.NewForbidden(pods, "cone", errors.New(long))
+	terminating.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause, Message: long}}
+	policy := apierrors.NewForbidden(pods, "cone", errors.New("ValidatingAdmissionPolicy 'p' denied request: "+long))
+	for _, err := range []error{invalid, denied, webhook, terminating, policy} {
+		err = fmt.Errorf("creating Pod %q: %w", "cone", err)
+		brief := response.Brief(err)
+		if want := err.Error()[:500]; len(brief.Error()) > 1024 || brief.Error()[:500] != want {
+			t.Errorf("%s of %d bytes, want %s", brief.Error()[:500], len(brief.Error()), want)
+		}
+		if got, want := meaning(brief, pods, "cone"), meaning(err, pods, "cone"); got != want {
+			t.Errorf("%s is %s, want %s", want, got, want)
+		}
+		if got, want := apierrors.HasStatusCause(brief, corev1.NamespaceTerminatingCause), apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause); got != want {
+			t.Errorf("a terminating namespace: %t, want %t", got, want)
+		}
+		if raw, err := json.Marshal(brief.(apierrors.APIStatus).Status()); err != nil || len(raw) > 4096 { //nolint:errorlint // it is not wrapped
+			t.Errorf("%d bytes are kept: %v", len(raw), err)
+		}
+	}
+	if lost := errors.New("connection refused"); !errors.Is(response.Brief(lost), lost) || response.Brief(nil) != nil {
+		t.Error("what is no response has become another error")
+	}
 }

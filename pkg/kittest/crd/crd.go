@@ -86,6 +86,10 @@ func Disagreements(crd []byte, scheme *runtime.Scheme, use func(runtime.Object))
 		}
 		root := version.Schema.OpenAPIV3Schema
 		c := check{decoder: serializer.NewCodecFactory(scheme).UniversalDeserializer(), use: use}
+		for _, path := range unboundedKeys(nil, root) {
+			found = append(found, fmt.Errorf("%s: %s: a key can be as long as the object; give the field the marker "+
+				`+kubebuilder:validation:XValidation:rule="self.all(k, size(k) <= 317)", and generate again`, version.Name, field{path: path}))
+		}
 		for _, f := range fields(nil, root, reflect.TypeOf(empty)) {
 			if err := c.field(root, kind, f); err != nil {
 				found = append(found, fmt.Errorf("%s: %s: %w; %s", version.Name, f, err, f.cure()))
@@ -133,6 +137,28 @@ func fields(path []string, s spec.Schema, goType reflect.Type) (all []field) {
 		below("[]", *s.Items.Schema, element(reflect.Slice))
 	default:
 		return []field{{path, s, goType}}
+	}
+	return all
+}
+
+// unboundedKeys returns the paths of the maps with keys of any length, at and below a path. No pattern
+// bounds a key, but a rule about the map or about what contains it can.
+func unboundedKeys(path []string, s spec.Schema) (all [][]string) {
+	if rules, _ := json.Marshal(s.Extensions["x-kubernetes-validations"]); bytes.Contains(rules, []byte("size(")) {
+		return nil
+	}
+	below := func(name string, s spec.Schema) {
+		all = append(all, unboundedKeys(append(slices.Clone(path), name), s)...)
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
+		below(name, s.Properties[name])
+	}
+	if s.Items != nil && s.Items.Schema != nil {
+		below("[]", *s.Items.Schema)
+	}
+	if s.AdditionalProperties != nil && s.AdditionalProperties.Schema != nil {
+		all = append(all, path)
+		below("{}", *s.AdditionalProperties.Schema)
 	}
 	return all
 }

@@ -53,6 +53,7 @@ func TestWhatGoCannotDecodeOrAfford(t *testing.T) {
 	for _, want := range []string{
 		`v1: spec.count: the schema admits `,
 		`give the field the marker +kubebuilder:validation:Minimum=… and +kubebuilder:validation:Maximum=…`,
+		`v1: spec.size: a key can be as long as the object; give the field the marker +kubebuilder:validation:XValidation:rule=`,
 		`v1: spec.interval: the schema admits "tomorrow": it cannot be decoded: time: invalid duration "tomorrow"; give the field the marker +kubebuilder:validation:Type=string and +kubebuilder:validation:Pattern=`,
 		`v1: spec.since[]: the schema admits "2026-01-02t03:04:05z": it cannot be decoded: parsing time`,
 		`v1: spec.size{}: the schema admits "1e1.5": it cannot be decoded: quantities must match`,
@@ -63,8 +64,8 @@ func TestWhatGoCannotDecodeOrAfford(t *testing.T) {
 			t.Errorf("nothing says %s", want)
 		}
 	}
-	if strings.Count(found, "\n") != 5 {
-		t.Error("one of these five is missing, or the flavor, which can be any text, is there")
+	if strings.Count(found, "\n") != 6 {
+		t.Error("one of these six is missing, or the flavor, which can be any text, is there")
 	}
 	if t.Failed() {
 		t.Log(found)
@@ -74,6 +75,7 @@ func TestWhatGoCannotDecodeOrAfford(t *testing.T) {
 func TestTheCuresCure(t *testing.T) {
 	if found := disagreements(t,
 		"minimum: 0", "minimum: 0, maximum: 255",
+		"additionalProperties:", "x-kubernetes-validations: [{rule: 'self.all(k, size(k) <= 317)'}]\n                additionalProperties:",
 		"interval: {type: string", "interval: {type: string, pattern: '"+cures["v1.Duration"].pattern+"'",
 		"format: date-time", "format: date-time, pattern: '"+cures["v1.Time"].pattern+"'",
 		`^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$`, quantity,

@@ -104,6 +104,7 @@ type IcecreamResources struct {
 	// exponent.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=32
+	// +kubebuilder:validation:XValidation:rule="self.all(k, size(k) <= 317)",message="the name of a resource has at most 317 characters"
 	Limits corev1.ResourceList `json:"limits,omitempty"`
 
 	// requests are the amounts of compute resources that are reserved for the container
@@ -114,6 +115,7 @@ type IcecreamResources struct {
 	// exponent.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=32
+	// +kubebuilder:validation:XValidation:rule="self.all(k, size(k) <= 317)",message="the name of a resource has at most 317 characters"
 	Requests corev1.ResourceList `json:"requests,omitempty"`
 }
 
@@ -144,6 +146,7 @@ type IcecreamStatus struct {
 	// selector is the label selector of the Pods in its string form. It is what the scale
 	// subresource reports, and what a HorizontalPodAutoscaler uses to find the Pods.
 	// +optional
+	// +kubebuilder:validation:MaxLength=4096
 	Selector string `json:"selector,omitempty"`
 
 	// nodes are the nodes that the Pods run on, sorted by name. If there are more than
@@ -163,15 +166,18 @@ type IcecreamStatus struct {
 	// node: "node-1 (2), node-3 (1)". If there are too many nodes for one line, it ends
 	// with the number of nodes that are left out: "node-1 (2), node-3 (1), 7 more".
 	// +optional
+	// +kubebuilder:validation:MaxLength=512
 	Placement string `json:"placement,omitempty"`
 
 	// conditions are the controller's conclusions about the Icecream. Their types are
-	// Ready, Reconciling and Stalled. Every status that the controller writes has all
-	// three, and exactly one of them is True. They follow the conventions of kstatus.
+	// Ready, Reconciling and Stalled. Every status that the controller writes has these
+	// three and no others, and exactly one of them is True. They follow the conventions of
+	// kstatus.
 	// More info: https://github.com/kubernetes-sigs/cli-utils/tree/master/pkg/kstatus
 	// +optional
 	// +listType=map
 	// +listMapKey=type
+	// +kubebuilder:validation:MaxItems=8
 	// +patchStrategy=merge
 	// +patchMergeKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty" patchStrategy:"merge" patchMergeKey:"type"`
@@ -180,6 +186,7 @@ type IcecreamStatus struct {
 // IcecreamNode counts the Pods of an Icecream on one node.
 type IcecreamNode struct {
 	// name is the name of the node.
+	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
 	// pods is the number of the Icecream's Pods on the node.
 	Pods int32 `json:"pods"`
