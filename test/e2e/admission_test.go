@@ -29,19 +29,31 @@ import (
 func TestWebhookThatRefuses(t *testing.T) {
 	t.Parallel()
 	status := func(code int32, reason metav1.StatusReason) error {
-		return &apierrors.StatusError{ErrStatus: metav1.Status{Code: code, Reason: reason, Message: "no budget"}}
+		details := &metav1.StatusDetails{Group: "apps", Kind: "deployments", Name: "vanilla"}
+		return &apierrors.StatusError{ErrStatus: metav1.Status{Code: code, Reason: reason, Message: "no budget", Details: details}}
 	}
-	for name, test := range map[string]struct {
+	type row struct {
 		operation     admissionv1.Operation
 		err           error
 		words         string
 		before, after []string // specs
-	}{
+	}
+	rows := map[string]row{
 		"a creation":                       {admissionv1.Create, errors.New("no budget"), "no budget", nil, []string{"replicas: 2"}},
 		"a creation as already existing":   {admissionv1.Create, status(http.StatusConflict, metav1.StatusReasonAlreadyExists), "no budget", nil, []string{"replicas: 2"}},
 		"a creation by ending connections": {admissionv1.Create, errNoResponse, "failed calling webhook", nil, []string{"replicas: 2"}},
-		"an update as a conflict":          {admissionv1.Update, status(http.StatusConflict, metav1.StatusReasonConflict), "no budget", []string{"replicas: 2"}, []string{"replicas: 1"}},
+	}
+	for code, reason := range map[int32]metav1.StatusReason{
+		http.StatusUnauthorized:        metav1.StatusReasonUnauthorized,
+		http.StatusNotFound:            metav1.StatusReasonNotFound,
+		http.StatusConflict:            metav1.StatusReasonConflict,
+		http.StatusTooManyRequests:     metav1.StatusReasonTooManyRequests,
+		http.StatusInternalServerError: "",
+		http.StatusServiceUnavailable:  metav1.StatusReasonServiceUnavailable,
 	} {
+		rows[fmt.Sprint("an update with ", code)] = row{admissionv1.Update, status(code, reason), "no budget", []string{"replicas: 2"}, []string{"replicas: 1"}}
+	}
+	for name, test := range rows {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			n := NewNamespace(t)

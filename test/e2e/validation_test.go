@@ -62,7 +62,7 @@ func TestBadSpecsAreRefused(t *testing.T) {
 		{"33 limits", `resources: {limits: {` + limitsOf(33) + `}}`, "spec.resources.limits: Too many: 33: must have at most 32 items"},
 		{"33 requests", `resources: {requests: {` + limitsOf(33) + `}}`, "spec.resources.requests: Too many: 33: must have at most 32 items"},
 		{"a limit with a long name", `resources: {limits: {example.com/` + longName(318-len("example.com/")) + `: "1"}}`, "spec.resources.limits: Invalid value: the name of a resource has at most 317 characters"},
-		{"a request with a long name", `resources: {requests: {"` + zeros + `": "1"}}`, "spec.resources.requests: Invalid value: the name of a resource has at most 317 characters"},
+		{"a request with a long name", `resources: {requests: {` + strings.Repeat("a", 318) + `: "1"}}`, "spec.resources.requests: Invalid value: the name of a resource has at most 317 characters"},
 		{"a fraction without quotes", `resources: {requests: {cpu: 0.5}}`, requests + `"number": spec.resources.requests.cpu in body must be of type integer,string: "number"`},
 		{"a resource claim", `resources: {claims: [{name: spoon}]}`, `unknown field "spec.resources.claims"`},
 

@@ -26,9 +26,11 @@ import (
 // realServer is an API server with etcd and nothing else: no controller, scheduler or kubelet
 // interferes.
 type realServer struct {
-	url  string
-	http *http.Client
-	kube kubernetes.Interface
+	cluster *cluster.Cluster
+	config  *rest.Config
+	url     string
+	http    *http.Client
+	kube    kubernetes.Interface
 }
 
 func startReal(t *testing.T) *realServer {
@@ -54,7 +56,7 @@ func startReal(t *testing.T) *realServer {
 	if err := lab.InstallCRD(c); err != nil {
 		t.Fatal(err)
 	}
-	r := &realServer{url: config.Host, http: client, kube: kube}
+	r := &realServer{cluster: c, config: config, url: config.Host, http: client, kube: kube}
 	list := apiserver.Request{Method: http.MethodGet, Path: allPath(icecreams)}
 	if err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, lab.Timeout, true, func(context.Context) (bool, error) {
 		return r.send(t, list).Code == http.StatusOK, nil

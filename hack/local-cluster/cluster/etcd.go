@@ -19,8 +19,21 @@ func (c *Cluster) CompactEtcd(ctx context.Context) error {
 		return err
 	}
 	// The resourceVersion of a list is a revision of etcd.
-	body := strings.NewReader(fmt.Sprintf(`{"revision": %q, "physical": true}`, namespaces.ResourceVersion))
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, c.plane.Etcd.URL.JoinPath("v3/kv/compaction").String(), body)
+	return c.askEtcd(ctx, "v3/kv/compaction", fmt.Sprintf(`{"revision": %q, "physical": true}`, namespaces.ResourceVersion))
+}
+
+// FillEtcd makes etcd refuse writes as if its quota was used up, or ends that.
+func (c *Cluster) FillEtcd(ctx context.Context, isFull bool) error {
+	action := "DEACTIVATE"
+	if isFull {
+		action = "ACTIVATE"
+	}
+	return c.askEtcd(ctx, "v3/maintenance/alarm", fmt.Sprintf(`{"action": %q, "alarm": "NOSPACE"}`, action))
+}
+
+// askEtcd sends a request to etcd's gateway.
+func (c *Cluster) askEtcd(ctx context.Context, path, body string) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, c.plane.Etcd.URL.JoinPath(path).String(), strings.NewReader(body))
 	if err != nil {
 		return err
 	}
@@ -31,7 +44,7 @@ func (c *Cluster) CompactEtcd(ctx context.Context) error {
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
 		text, _ := io.ReadAll(response.Body) // it only adds to the error
-		return fmt.Errorf("compacting etcd: %s: %s", response.Status, text)
+		return fmt.Errorf("%s of etcd: %s: %s", path, response.Status, text)
 	}
 	return nil
 }
