@@ -43,7 +43,7 @@ type icecreams struct {
 	refusing     int   // the code with which a policy refuses each new Deployment; 0 if there is none
 	deadline     int32 // the progressDeadlineSeconds that a webhook sets; 0 if there is none
 	isDoomed     bool  // The namespace is deleted at some time.
-	denying      bool  // A policy refuses one image, in Deployments that there are.
+	denying      int32 // A webhook refuses one image with this code, in Deployments that there are; 0 is none.
 	writes       map[string]int
 	launched     int // Icecreams so far
 	edits        int
@@ -486,13 +486,13 @@ func (w *icecreams) policy(draw *rand.Rand) string {
 	}
 }
 
-// deny is a policy that refuses one image, and somebody who asks for it and for other replicas.
+// deny is a webhook that refuses one image, and somebody who asks for it and for other replicas.
 func (w *icecreams) deny(draw *rand.Rand) string {
-	w.denying, w.isOpposed = draw.IntN(3) > 0, true
-	if !w.denying {
-		return "no policy refuses an image any more"
+	w.denying, w.isOpposed = simulation.Pick(draw, []int32{0, 0, 0, 401, 403, 404, 409, 429, 500, 503}), true
+	if w.denying == 0 {
+		return "no webhook refuses an image any more"
 	}
-	return fmt.Sprintf("a policy refuses %s; ", denied) + w.edit(draw, func(ice *v1alpha1.Icecream) string {
+	return fmt.Sprintf("a webhook refuses %s with %d; ", denied, w.denying) + w.edit(draw, func(ice *v1alpha1.Icecream) string {
 		ice.Spec.Image, ice.Spec.Replicas = denied, ptr.To(draw.Int32N(5))
 		return fmt.Sprintf("image %s, %d replicas", denied, *ice.Spec.Replicas)
 	})
@@ -512,7 +512,7 @@ func (w *icecreams) deleteDeployment(draw *rand.Rand) string {
 // Settle implements World. Whoever has undone writes was waited for, longer each time, and what
 // never gets ready is given the time until its deadline.
 func (w *icecreams) Settle() time.Duration {
-	w.undoing, w.rewriting, w.refusing, w.denying = false, false, 0, false
+	w.undoing, w.rewriting, w.refusing, w.denying = false, false, 0, 0
 	w.RejectUntil = time.Now()
 	for _, d := range simulation.All[appsv1.Deployment](w.History, w.Store) {
 		if slices.Contains(d.Finalizers, hold) {
@@ -582,8 +582,11 @@ func (w *icecreams) Admit(a apiserver.Admission) error {
 		w.attempted[ptr.Deref(metav1.GetControllerOfNoCopy(d), metav1.OwnerReference{}).UID] = true
 	}
 	switch {
-	case w.denying && ok && a.Old != nil && hasImage(d, denied) && !hasImage(a.Old.(*appsv1.Deployment), denied):
-		return apierrors.NewForbidden(a.Key.Resource, a.Key.Name, fmt.Errorf("no mint today"))
+	case w.denying > 0 && ok && a.Old != nil && hasImage(d, denied) && !hasImage(a.Old.(*appsv1.Deployment), denied):
+		return &apierrors.StatusError{ErrStatus: metav1.Status{
+			Status: metav1.StatusFailure, Code: w.denying, Message: `admission webhook "flavors.example.com" denied the request: no mint today`,
+			Details: &metav1.StatusDetails{Group: a.Key.Resource.Group, Kind: a.Key.Resource.Resource, Name: a.Key.Name},
+		}}
 	case a.Verb != "create" || a.Key.Resource.Resource != "deployments" || w.refusing == 0:
 		return nil
 	case w.refusing == http.StatusConflict:
