@@ -34,6 +34,7 @@ type Cluster struct {
 	mutate   func(apiserver.Admission)
 	admit    func(apiserver.Admission) error
 	requests map[string]int
+	changed  chan struct{} // has room for one
 }
 
 // memory is how many steps of the past a watch can begin with.
@@ -44,7 +45,7 @@ var ErrLost = errors.New("the connection was lost")
 
 // New returns a cluster that knows these kinds, and has no objects.
 func New(t testing.TB, kinds ...apiserver.Kind) *Cluster {
-	c := &Cluster{t: t, past: []apiserver.Store{{}}, held: map[string]bool{}, next: map[string][]error{}, requests: map[string]int{}}
+	c := &Cluster{t: t, past: []apiserver.Store{{}}, held: map[string]bool{}, next: map[string][]error{}, requests: map[string]int{}, changed: make(chan struct{}, 1)}
 	c.server = apiserver.New(apiserver.Options{
 		Mutate: func(a apiserver.Admission) { // The caller holds mu.
 			if c.mutate != nil {
@@ -217,6 +218,10 @@ func (c *Cluster) commit(after apiserver.Store) {
 	c.past = append(c.past, after)
 	if len(c.past) > memory {
 		c.past = c.past[1:]
+	}
+	select {
+	case c.changed <- struct{}{}:
+	default:
 	}
 }
 

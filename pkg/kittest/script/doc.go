@@ -1,11 +1,74 @@
-// Package script lets a unit test play the cluster around a controller. The controller's clients
-// send their requests to a [Cluster], and the model of package apiserver answers them, with all
-// that it knows of conflicts, preconditions, validation and finalizers.
+// Package script lets a test play the cluster around a controller. The controller's clients send their
+// requests to a [Cluster], and the model of package apiserver answers them, with all that it knows of
+// conflicts, preconditions, validation and finalizers. The test is everyone else. It runs in a
+// testing/synctest bubble, whose time is that of the cluster. Package simulation draws all of that from
+// a seed instead.
 //
-// The test is everyone else: it writes objects as people, other controllers and kubelets do,
-// holds up watches so that caches show the past for as long as it wants, and has requests be
-// refused, changed by policies, or lost. Package simulation draws all of that from a seed
-// instead.
+// # Stories
 //
-// A test runs in a testing/synctest bubble, whose time is that of the cluster.
+// A story is a text file that tells one promise: what people, policies and nodes do, line by line, and
+// what there is then. The controller that ships plays it, so it tells nothing of how the promise is kept.
+// A [Theater] plays the stories of a directory on the model; kube-controller-manager, the scheduler and
+// the kubelets are in it (simulation.Workloads), and what they do takes seconds. go test -rewrite fills in
+// what the commands show.
+//
+//	# Somebody deletes the Deployment. It comes back.
+//
+//	start
+//	----
+//
+//	apply
+//	apiVersion: example.com/v1
+//	kind: Shop
+//	metadata: {name: corner}
+//	----
+//
+//	wait 10s
+//	----
+//	event about corner: Normal DeploymentCreated
+//	Deployment corner of corner: 1 of shop:1
+//	Shop corner Ready
+//
+// What people do:
+//
+//	apply                           creates the objects in the input, or merges them into those that there are
+//	edit KIND/NAME PATH=VALUE...    sets fields, or removes a field without =; edit pod/* status.phase=Failed
+//	delete KIND/NAME [orphan|foreground]
+//	repeat DURATION every=D COMMAND...   does that again and again, and then shows as wait does; {} is how
+//	                                often. An edit that would change nothing is left out, so
+//	                                repeat 5m every=1s edit deployment/a spec.replicas=9 is another client that
+//	                                insists on nine.
+//
+// A path is spec.replicas, spec.template.spec.containers.NAME.image or metadata.labels[example.com/a]. A name
+// can be a pattern.
+//
+// What policies, webhooks and quotas do, until allow:
+//
+//	deny RESOURCE [on=create|update] [PATH=PART] [by=webhook|policy|mutating-policy|quota|validation|no-webhook] [code=N]
+//	                                refuses what has PART in that field, with the words of the input
+//	change RESOURCE [on=...] PATH=VALUE   sets a field of what is written; in VALUE, {} is what is asked for
+//	allow
+//
+// What goes wrong elsewhere:
+//
+//	full|reject|quota DURATION      no node has room; each node rejects its Pods; no Pod can be created
+//	fail VERB RESOURCE [SUBRESOURCE] with=lost|no-connection|unauthorized|busy|timeout|etcd|conflict|quota-conflict [times=N]
+//	hold|release|relist RESOURCE    the caches of the controller trail; catch up; have to list
+//	start, stop                     of the controller: a restart is both
+//
+// An image that is called "missing" cannot be pulled, "unstartable" cannot be started, "crashing" ends
+// again and again, and "unready" is never ready.
+//
+// What is shown:
+//
+//	wait DURATION                   lets time pass, and shows the type and reason of each event since it was last
+//	                                shown, and the objects of which Show says something
+//	get KIND/NAME PATH...           shows fields
+//	says KIND/NAME                  shows the message of the condition Ready unless it has the words of the input
+//	count                           begins to count requests
+//	at-most N VERB RESOURCE [SUBRESOURCE]   shows how many there were if there were more
+//
+// A story that begins with not-yet tells what is not true yet: it fails when it has become true. One that
+// begins with also is also played on a real control plane (see [Reality]), where only what it shows last is
+// compared. It takes a minute at most and has no command about policies, failures or caches.
 package script

@@ -1,0 +1,159 @@
+package script
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/retry"
+)
+
+// Reality is where stories are played on a real control plane, on which the controller runs already.
+type Reality struct {
+	Config    *rest.Config
+	Namespace string
+	// Resources are what the stories write and show, by the name of the kind.
+	Resources map[string]schema.GroupVersionResource
+	Show      map[string]string
+	Timeout   time.Duration // until what there is must be what it should be in the end
+}
+
+// Play plays a story, in real time. It does nothing and returns false unless the story begins with also.
+func (r Reality) Play(t *testing.T, path string) (isMeant bool) {
+	t.Helper()
+	client, err := dynamic.NewForConfig(r.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &realStory{Reality: r, client: client}
+	isFirst, last := true, ""
+	datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+		t.Helper()
+		isMeant = isMeant || isFirst && d.Cmd == "also"
+		isFirst = false
+		if !isMeant {
+			return d.Expected
+		}
+		if d.Cmd == "wait" {
+			last = d.Expected
+		}
+		s.do(t, d)
+		return d.Expected
+	})
+	if isMeant {
+		s.end(t, last)
+	}
+	return isMeant
+}
+
+type realStory struct {
+	Reality
+	client dynamic.Interface
+}
+
+func (s *realStory) do(t *testing.T, d *datadriven.TestData) {
+	t.Helper()
+	arg := arguments{t, d}
+	switch d.Cmd {
+	case "also", "start", "count", "at-most", "says", "get":
+	case "wait":
+		time.Sleep(arg.duration(0))
+	case "apply":
+		for _, obj := range documents(t, d) {
+			body, err := json.Marshal(obj)
+			if err == nil {
+				_, err = s.of(t, obj.GetKind()).Patch(t.Context(), obj.GetName(), types.ApplyPatchType, body, metav1.PatchOptions{FieldManager: "story", Force: new(true)})
+			}
+			if err != nil {
+				d.Fatalf(t, "%v", err)
+			}
+		}
+	case "edit":
+		s.each(t, arg.key(0), func(client dynamic.ResourceInterface, name string) error {
+			return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+				obj, err := client.Get(t.Context(), name, metav1.GetOptions{})
+				if err != nil {
+					return err
+				}
+				for _, field := range d.CmdArgs[1:] {
+					setField(t, d, obj.Object, field)
+				}
+				_, err = client.Update(t.Context(), obj, metav1.UpdateOptions{FieldManager: "story"})
+				return err
+			})
+		})
+	case "delete":
+		policy := propagation(arg)
+		s.each(t, arg.key(0), func(client dynamic.ResourceInterface, name string) error {
+			return client.Delete(t.Context(), name, metav1.DeleteOptions{PropagationPolicy: &policy})
+		})
+	default:
+		d.Fatalf(t, "%q is for the model alone", d.Cmd)
+	}
+}
+
+func (s *realStory) of(t *testing.T, kind string) dynamic.ResourceInterface {
+	t.Helper()
+	for name, resource := range s.Resources {
+		if strings.EqualFold(name, kind) {
+			return s.client.Resource(resource).Namespace(s.Namespace)
+		}
+	}
+	t.Fatalf("there is no resource of kind %q", kind)
+	return nil
+}
+
+// each does something with each object that KIND/NAME is about.
+func (s *realStory) each(t *testing.T, name string, do func(client dynamic.ResourceInterface, name string) error) {
+	t.Helper()
+	kind, _, _ := strings.Cut(name, "/")
+	client := s.of(t, kind)
+	list, err := client.List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range list.Items {
+		if !isNamed(t, &list.Items[i], name) {
+			continue
+		}
+		if err := do(client, list.Items[i].GetName()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// end waits until what there is is what the story has shown last.
+func (s *realStory) end(t *testing.T, last string) {
+	t.Helper()
+	want := slices.DeleteFunc(strings.Split(strings.TrimSpace(last), "\n"), func(line string) bool { return strings.HasPrefix(line, eventPrefix) })
+	var got []string
+	err := wait.PollUntilContextTimeout(t.Context(), 200*time.Millisecond, s.Timeout, true, func(ctx context.Context) (bool, error) {
+		var objects []*unstructured.Unstructured
+		for kind := range s.Show {
+			list, err := s.of(t, kind).List(ctx, metav1.ListOptions{})
+			if err != nil {
+				return false, fmt.Errorf("listing %s: %w", kind, err)
+			}
+			for i := range list.Items {
+				objects = append(objects, &list.Items[i])
+			}
+		}
+		got = shown(t, s.Show, objects)
+		return slices.Equal(got, want), nil
+	})
+	if err != nil {
+		t.Errorf("in the end there is\n%s\nwant\n%s\n%v", strings.Join(got, "\n"), strings.Join(want, "\n"), err)
+	}
+}

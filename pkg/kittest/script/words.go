@@ -1,0 +1,314 @@
+package script
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/yaml"
+
+	"nicoleh.io/k8s-controller/pkg/kittest/apiserver"
+)
+
+// mark is that of a story that is not true yet.
+type mark struct {
+	isSet    bool
+	isUntrue bool
+}
+
+// compare returns what a command has shown. In a story that is not true yet, that is what it should.
+func (m *mark) compare(t *testing.T, d *datadriven.TestData, got string) string {
+	t.Helper()
+	if !m.isSet {
+		return got
+	}
+	if want := strings.TrimSuffix(d.Expected, "\n"); want != strings.TrimSuffix(got, "\n") {
+		m.isUntrue = true
+		t.Logf("%s: not yet: it shows\n%s", d.Pos, got)
+	}
+	return d.Expected
+}
+
+func (m *mark) end(t *testing.T) {
+	t.Helper()
+	if m.isSet && !m.isUntrue {
+		t.Error("this story has become true: remove not-yet")
+	}
+}
+
+// arguments are those of a command.
+type arguments struct {
+	t *testing.T
+	d *datadriven.TestData
+}
+
+func (a arguments) key(i int) string {
+	a.t.Helper()
+	if i >= len(a.d.CmdArgs) {
+		a.d.Fatalf(a.t, "%s needs another argument", a.d.Cmd)
+	}
+	return a.d.CmdArgs[i].Key
+}
+
+func (a arguments) duration(i int) time.Duration {
+	a.t.Helper()
+	return a.parse(a.key(i))
+}
+
+func (a arguments) durationOf(name string) time.Duration {
+	a.t.Helper()
+	for _, arg := range a.d.CmdArgs {
+		if arg.Key == name {
+			return a.parse(arg.Vals[0])
+		}
+	}
+	a.d.Fatalf(a.t, "%s needs %s=DURATION", a.d.Cmd, name)
+	return 0
+}
+
+func (a arguments) parse(text string) time.Duration {
+	a.t.Helper()
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		a.d.Fatalf(a.t, "%v", err)
+	}
+	return d
+}
+
+// documents returns the objects of a command's input.
+func documents(t *testing.T, d *datadriven.TestData) (all []*unstructured.Unstructured) {
+	t.Helper()
+	decoder := utilyaml.NewYAMLOrJSONDecoder(strings.NewReader(d.Input), 1024)
+	for {
+		obj := &unstructured.Unstructured{}
+		switch err := decoder.Decode(&obj.Object); {
+		case errors.Is(err, io.EOF):
+			return all
+		case err != nil:
+			d.Fatalf(t, "%v", err)
+		case len(obj.Object) > 0:
+			all = append(all, obj)
+		}
+	}
+}
+
+// setField sets the field of an argument PATH=VALUE, or removes it if there is no value.
+func setField(t *testing.T, d *datadriven.TestData, of map[string]any, arg datadriven.CmdArg) {
+	t.Helper()
+	var value any
+	if len(arg.Vals) > 0 {
+		value = parsed(strings.Join(arg.Vals, ", "))
+	}
+	if !setPath(of, arg.Key, value) {
+		d.Fatalf(t, "there is no %s", arg.Key)
+	}
+}
+
+// parsed reads a value as YAML, with the types that JSON has.
+func parsed(text string) (value any) {
+	raw, err := yaml.YAMLToJSON([]byte(text))
+	if err == nil {
+		err = utilJSON(raw, &value)
+	}
+	if err != nil {
+		return text
+	}
+	return value
+}
+
+// utilJSON decodes integers as int64, as apimachinery wants them.
+func utilJSON(raw []byte, into *any) error {
+	decoder := json.NewDecoder(bytes.NewReader(raw))
+	decoder.UseNumber()
+	if err := decoder.Decode(into); err != nil {
+		return err
+	}
+	if number, ok := (*into).(json.Number); ok {
+		if whole, err := number.Int64(); err == nil {
+			*into = whole
+		}
+	}
+	return nil
+}
+
+// steps are the names of a path. A name can have dots and slashes in brackets: metadata.labels[a.b/c].
+func steps(path string) (names []string) {
+	for path != "" {
+		if rest, ok := strings.CutPrefix(path, "["); ok {
+			name, after, _ := strings.Cut(rest, "]")
+			names, path = append(names, name), strings.TrimPrefix(after, ".")
+			continue
+		}
+		end := strings.IndexAny(path, ".[")
+		if end < 0 {
+			return append(names, path)
+		}
+		names, path = append(names, path[:end]), strings.TrimPrefix(path[end:], ".")
+	}
+	return names
+}
+
+// fieldOf returns the field at a path; nil if there is none. An element of a list has the name of its
+// field name, type or uid, or its number.
+func fieldOf(of any, path string) any {
+	for _, name := range steps(path) {
+		switch at := of.(type) {
+		case map[string]any:
+			of = at[name]
+		case []any:
+			i := elementOf(at, name)
+			if i < 0 {
+				return nil
+			}
+			of = at[i]
+		default:
+			return nil
+		}
+	}
+	return of
+}
+
+func elementOf(list []any, name string) int {
+	for i, element := range list {
+		inside, _ := element.(map[string]any)
+		if inside["name"] == name || inside["type"] == name || strconv.Itoa(i) == name {
+			return i
+		}
+	}
+	return -1
+}
+
+// setPath sets the field at a path, or removes it if the value is nil. It returns false if an element of
+// a list on the way does not exist.
+func setPath(of map[string]any, path string, value any) bool {
+	names := steps(path)
+	var at any = of
+	for i, name := range names {
+		isLast := i == len(names)-1
+		switch inside := at.(type) {
+		case map[string]any:
+			if isLast {
+				if value == nil {
+					delete(inside, name)
+				} else {
+					inside[name] = value
+				}
+				return true
+			}
+			if inside[name] == nil {
+				inside[name] = map[string]any{}
+			}
+			at = inside[name]
+		case []any:
+			n := elementOf(inside, name)
+			if n < 0 {
+				return false
+			}
+			if isLast {
+				inside[n] = value
+				return true
+			}
+			at = inside[n]
+		default:
+			return false
+		}
+	}
+	return false
+}
+
+func equalJSON(a, b any) bool {
+	first, errA := json.Marshal(a)
+	second, errB := json.Marshal(b)
+	return errA == nil && errB == nil && bytes.Equal(first, second)
+}
+
+// denial is the answer to what a rule denies, as a real API server gives it (package response has the
+// table).
+func (r rule) denial(a apiserver.Admission) error {
+	details := &metav1.StatusDetails{Group: a.Key.Resource.Group, Kind: a.Key.Resource.Resource, Name: a.Key.Name}
+	status := func(code int32, reason metav1.StatusReason, message string) error {
+		return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: code, Reason: reason, Message: message, Details: details}}
+	}
+	switch r.by {
+	case "", "webhook": // which chooses the code, the reason and the details
+		reason := map[int32]metav1.StatusReason{
+			http.StatusUnauthorized: metav1.StatusReasonUnauthorized, http.StatusNotFound: metav1.StatusReasonNotFound,
+			http.StatusConflict: metav1.StatusReasonConflict, http.StatusTooManyRequests: metav1.StatusReasonTooManyRequests,
+			http.StatusUnprocessableEntity: metav1.StatusReasonInvalid, http.StatusServiceUnavailable: metav1.StatusReasonServiceUnavailable,
+		}[r.code]
+		return status(max(r.code, http.StatusBadRequest), reason, `admission webhook "webhook.example.com" denied the request: `+r.words)
+	case "policy":
+		details.Causes = []metav1.StatusCause{{Message: r.words}}
+		return status(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid,
+			fmt.Sprintf("%s %q is forbidden: ValidatingAdmissionPolicy 'p' with binding 'p' denied request: %s", a.Key.Resource, a.Key.Name, r.words))
+	case "mutating-policy": // which fails
+		details.Causes = []metav1.StatusCause{{Message: r.words}}
+		return status(http.StatusForbidden, metav1.StatusReasonInvalid, "policy 'p' with binding 'p' denied request: "+r.words)
+	case "quota":
+		return apierrors.NewForbidden(a.Key.Resource, a.Key.Name, errors.New("exceeded quota: few: "+r.words))
+	case "validation":
+		return apierrors.NewInvalid(a.Object.GetObjectKind().GroupVersionKind().GroupKind(), a.Key.Name, field.ErrorList{field.Invalid(field.NewPath("spec"), nil, r.words)})
+	case "no-webhook": // It cannot be called.
+		return apierrors.NewInternalError(errors.New(`failed calling webhook "webhook.example.com": ` + r.words))
+	default:
+		return status(http.StatusTeapot, "", "there is no denial by "+r.by)
+	}
+}
+
+const eventPrefix = "event about "
+
+// recorder keeps events.
+type recorder struct {
+	mu     sync.Mutex
+	events []string
+}
+
+// Event implements record.EventRecorder.
+func (r *recorder) Event(obj runtime.Object, eventType, reason, _ string) {
+	name := ""
+	if about, err := meta.Accessor(obj); err == nil {
+		name = about.GetName()
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.events = append(r.events, eventPrefix+fmt.Sprintf("%s: %s %s", name, eventType, reason))
+}
+
+// Eventf implements record.EventRecorder.
+func (r *recorder) Eventf(obj runtime.Object, eventType, reason, format string, args ...any) {
+	r.Event(obj, eventType, reason, fmt.Sprintf(format, args...))
+}
+
+// AnnotatedEventf implements record.EventRecorder.
+func (r *recorder) AnnotatedEventf(obj runtime.Object, _ map[string]string, eventType, reason, format string, args ...any) {
+	r.Eventf(obj, eventType, reason, format, args...)
+}
+
+// take returns the events since it was last called, in order, and those that were repeated once.
+func (r *recorder) take() (events []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, event := range r.events {
+		if len(events) == 0 || events[len(events)-1] != event {
+			events = append(events, event)
+		}
+	}
+	r.events = nil
+	return events
+}

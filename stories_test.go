@@ -1,0 +1,55 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"sync"
+	"testing"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/record"
+
+	"nicoleh.io/k8s-controller/pkg/kit/manager"
+	"nicoleh.io/k8s-controller/pkg/kittest/apiserver"
+	"nicoleh.io/k8s-controller/pkg/kittest/script"
+)
+
+// Each story in testdata/stories is a promise, which its name says. The controller that ships plays it;
+// see package script for the commands. After an edit, run it with -rewrite.
+func TestStories(t *testing.T) {
+	script.Theater{
+		Kinds: []apiserver.Kind{icecreamKind},
+		Show:  script.ReadShow(t, "testdata/show.yaml"),
+		Start: startController,
+	}.Play(t, "testdata/stories")
+}
+
+// startController runs the controller as the program does.
+func startController(t *testing.T, config *rest.Config, recorder record.EventRecorder) (stop func()) {
+	t.Helper()
+	kube, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := NewDescriptor()
+	d.AddFlags(flag.NewFlagSet("", flag.ContinueOnError)) // which sets the defaults
+	parts, err := d.New(manager.Dependencies{Kube: kube, Config: config, Recorder: recorder})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	for _, held := range parts.Caches {
+		running.Go(func() { held.Informer.RunWithContext(ctx) })
+	}
+	running.Go(func() {
+		if err := parts.Run(ctx, 2); err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+	return func() {
+		cancel()
+		running.Wait()
+	}
+}
