@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -30,32 +32,48 @@ type Reality struct {
 	Timeout   time.Duration // until what there is must be what it should be in the end
 }
 
-// Play plays a story, in real time. It does nothing and returns false unless the story begins with also.
-func (r Reality) Play(t *testing.T, path string) (isMeant bool) {
+// Also returns the stories in a directory that begin with also.
+func Also(t *testing.T, dir string) (paths []string) {
+	t.Helper()
+	all, err := filepath.Glob(filepath.Join(dir, "*.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range all {
+		content, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(content)) {
+			if line = strings.TrimSpace(line); line != "" && line[0] != '#' {
+				if line == "also" {
+					paths = append(paths, path)
+				}
+				break
+			}
+		}
+	}
+	return paths
+}
+
+// Play plays a story, in real time.
+func (r Reality) Play(t *testing.T, path string) {
 	t.Helper()
 	client, err := dynamic.NewForConfig(r.Config)
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := &realStory{Reality: r, client: client}
-	isFirst, last := true, ""
+	last := ""
 	datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 		t.Helper()
-		isMeant = isMeant || isFirst && d.Cmd == "also"
-		isFirst = false
-		if !isMeant {
-			return d.Expected
-		}
 		if d.Cmd == "wait" {
 			last = d.Expected
 		}
 		s.do(t, d)
 		return d.Expected
 	})
-	if isMeant {
-		s.end(t, last)
-	}
-	return isMeant
+	s.end(t, last)
 }
 
 type realStory struct {

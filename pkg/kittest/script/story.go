@@ -68,7 +68,9 @@ func (p Theater) Play(t *testing.T, dir string) {
 				t.Helper()
 				return s.mark.compare(t, d, s.do(t, d))
 			})
-			s.mark.end(t)
+			if err := s.mark.end(); err != nil {
+				t.Error(err)
+			}
 			s.stop()
 		})
 	})

@@ -45,11 +45,12 @@ func (m *mark) compare(t *testing.T, d *datadriven.TestData, got string) string 
 	return d.Expected
 }
 
-func (m *mark) end(t *testing.T) {
-	t.Helper()
+// end returns an error if a story has become true.
+func (m *mark) end() error {
 	if m.isSet && !m.isUntrue {
-		t.Error("this story has become true: remove not-yet")
+		return errors.New("this story has become true: remove not-yet")
 	}
+	return nil
 }
 
 // arguments are those of a command.
