@@ -134,15 +134,24 @@ func TestStolenTokenAndDeployments(t *testing.T) {
 	}
 	volume := func(source string) string { return pod(`"volumes":[{"name":"v",` + source + `}]`) }
 	const (
-		owner  = "may only write Deployments that an Icecream controls"
-		others = "may not change Deployments of other owners"
-		power  = "may not give Pods more power: "
+		owner      = "may only write Deployments that an Icecream controls"
+		others     = "may not change Deployments of other owners"
+		owners     = "may not add owners other than Icecreams"
+		finalizers = "may not add finalizers"
+		power      = "may not give Pods more power: "
 	)
 	for name, attempt := range map[string]struct{ words, change string }{
 		"nobody's":                     {owner, `{"metadata":{"ownerReferences":null}}`},
 		"an owner that controls not":   {owner, ownerReference(`"controller":null`)},
 		"a ConfigMap's":                {owner, ownerReference(`"kind":"ConfigMap","blockOwnerDeletion":null`)},
 		"another group's Icecream":     {owner, ownerReference(`"apiVersion":"example.com/v1","blockOwnerDeletion":null`)},
+		"an owner that lives on":       {owners, `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"kube-root-ca.crt","uid":"x"}]}}`},
+		"an owner of no known version": {owners, ownerReference(`"apiVersion":"controller.nicoleh.io/v9","blockOwnerDeletion":null`)},
+		"a finalizer":                  {finalizers, `{"metadata":{"finalizers":["example.com/stay"]}}`},
+		"a finalizer for orphans":      {finalizers, `{"metadata":{"finalizers":["orphan"]}}`},
+		"a finalizer of the Pods":      {power + "finalizer example.com/stay", `{"spec":{"template":{"metadata":{"finalizers":["example.com/stay"]}}}}`},
+		"a long grace period":          {power + "a grace period of 301 s", pod(`"terminationGracePeriodSeconds":301`)},
+		"a priority of the system":     {power + "priority class system-node-critical", pod(`"priorityClassName":"system-node-critical"`)},
 		"a service account":            {power + "service account default", pod(`"serviceAccountName":"default"`)},
 		"a service account, as before": {power + "service account builder", pod(`"serviceAccount":"builder"`)},
 		"a token":                      {power + "a token", pod(`"automountServiceAccountToken":true`)},
@@ -173,6 +182,7 @@ func TestStolenTokenAndDeployments(t *testing.T) {
 		"a Secret":                     {power + "volume v", volume(`"secret":{"secretName":"password"}`)},
 		"a projected Secret":           {power + "volume v", volume(`"projected":{"sources":[{"secret":{"name":"password"}}]}`)},
 		"a projected token":            {power + "volume v", volume(`"projected":{"sources":[{"serviceAccountToken":{"path":"token"}}]}`)},
+		"a claim":                      {power + "volume v", volume(`"persistentVolumeClaim":{"claimName":"data"}`)},
 		"a directory of the host":      {power + "volume v", volume(`"hostPath":{"path":"/"}`)},
 		"a driver's volume":            {power + "volume v", volume(`"csi":{"driver":"secrets-store.csi.k8s.io"}`)},
 		"a Secret by variable":         {power + "Secret password/p", sidecar(`"env":[{"name":"P","valueFrom":{"secretKeyRef":{"name":"password","key":"p"}}}]`)},
@@ -190,19 +200,35 @@ func TestStolenTokenAndDeployments(t *testing.T) {
 	// What gives no power may be the work of the cluster's own policies.
 	for _, change := range []string{
 		`{}`,
-		`{"metadata":{"annotations":{"policy.example/seen":"yes"},"finalizers":["example.com/stay"]}}`,
+		`{"metadata":{"annotations":{"policy.example/seen":"yes"}}}`,
 		`{"spec":{"template":{"metadata":{"labels":{"costcenter":"42","app.kubernetes.io/name":"vanilla"},"annotations":{"linkerd.io/inject":"enabled"}}}}}`,
-		pod(`"priorityClassName":"system-cluster-critical"`), pod(`"runtimeClassName":"gvisor"`), pod(`"tolerations":[{"key":"dairy","operator":"Exists"}]`),
+		pod(`"priorityClassName":"dessert"`), pod(`"terminationGracePeriodSeconds":300`), pod(`"runtimeClassName":"gvisor"`),
+		pod(`"tolerations":[{"key":"dairy","operator":"Exists"}]`),
 		pod(`"imagePullSecrets":[{"name":"password"}]`), pod(`"nodeSelector":{"pool":"dessert"}`),
 		container(`"env":[{"name":"HTTP_PROXY","value":"proxy:80"}]`), sidecar(`"restartPolicy":"Always"`),
 		pod(`"containers":[{"name":"sidecar","image":"registry.example/sidecar:1"}]`),
 		volume(`"emptyDir":{}`), volume(`"configMap":{"name":"ca"}`), volume(`"projected":{"sources":[{"configMap":{"name":"ca"}}]}`),
-		volume(`"persistentVolumeClaim":{"claimName":"cache"}`),
 	} {
 		if err := create(s.kube, change); err != nil {
 			t.Errorf("%s: %v", change, err)
 		}
 	}
+
+	// One in a namespace without its Icecream is deleted, with all that came of it.
+	elsewhere, stray := s.lab.NewNamespace(t), &appsv1.Deployment{}
+	if err := json.Unmarshal(legitimate, stray); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.kube.AppsV1().Deployments(elsewhere.Name).Create(t.Context(), stray, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	elsewhere.Eventually(t, "nothing is left of it", func(ctx context.Context) error {
+		left, err := elsewhere.TryKubectl(ctx, "", "get", "deployments,replicasets,pods", "--output=name", "--ignore-not-found")
+		if left != "" {
+			err = fmt.Errorf("there is %s", left)
+		}
+		return err
+	})
 
 	// Somebody else's Deployment is not the controller's to touch.
 	deployments := s.kube.AppsV1().Deployments(n.Name)
@@ -252,6 +278,15 @@ func TestStolenTokenAndDeployments(t *testing.T) {
 	s.isRefused("icecream", owner, func(ctx context.Context) error {
 		return patch(ctx, []byte(`{"metadata":{"ownerReferences":[{"$patch":"replace"},{"apiVersion":"v1","kind":"ConfigMap","name":"mint","uid":"other","controller":true}]}}`))
 	})
+	stay := []byte(`{"metadata":{"finalizers":["example.com/stay"]}}`)
+	s.isRefused("icecream", finalizers, func(ctx context.Context) error { return patch(ctx, stay) })
+	uid := strings.TrimSpace(n.Kubectl(t, "get", "configmap", "kube-root-ca.crt", "--output=jsonpath={.metadata.uid}"))
+	lives := strings.Replace(ownerReference(`"apiVersion":"v1","kind":"ConfigMap","name":"kube-root-ca.crt"`), string(ice.UID), uid, 1)
+	s.isRefused("icecream", owners, func(ctx context.Context) error { return patch(ctx, []byte(lives)) })
+	n.Kubectl(t, "patch", "deployment", "vanilla", "--type=strategic", "-p", lives)
+	n.Kubectl(t, "patch", "deployment", "vanilla", "--type=strategic", "-p", string(stay))
+	isAllowed(t, patch(t.Context(), image("registry.example/vanilla:2")))
+	n.Kubectl(t, "patch", "deployment", "vanilla", "--type=merge", "-p", `{"metadata":{"finalizers":null}}`) // or the namespace would stay
 	n.Kubectl(t, "patch", "deployment", "vanilla", "--type=strategic", "-p", `{"spec":{"template":{"metadata":{"labels":{"team":"dessert"}},"spec":{
 		"serviceAccountName": "default", "hostNetwork": true, "priorityClassName": "system-cluster-critical",
 		"volumes": [{"name": "v", "secret": {"secretName": "password", "optional": true}}, {"name": "logs", "hostPath": {"path": "/var/log"}}],
@@ -351,6 +386,9 @@ func TestStolenTokenAndEvents(t *testing.T) {
 			isAllowed(t, patch(s.lab.Kube, name, change))
 		}
 	}
+	const stay = `{"metadata":{"finalizers":["example.com/stay"]}}`
+	s.isRefused("event", "may not add finalizers", func(context.Context) error { return patch(s.kube, "its-own", stay) })
+	isAllowed(t, patch(s.lab.Kube, "its-own", stay))
 	// There is no way around it by the other group that has the same events.
 	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
 		Namespace: metav1.NamespaceDefault, Verb: "patch", Group: "events.k8s.io", Resource: "events", Name: "kubelets",
@@ -360,17 +398,20 @@ func TestStolenTokenAndEvents(t *testing.T) {
 		t.Errorf("a patch by way of events.k8s.io is allowed: %v (%v)", review.Status, err)
 	}
 
-	lease := func(name string) error {
-		_, err := s.kube.CoordinationV1().Leases(lab.SystemNamespace).Create(t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name}}, tryCreate)
+	lease := func(name string, finalizers ...string) error {
+		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name, Finalizers: finalizers}}
+		_, err := s.kube.CoordinationV1().Leases(lab.SystemNamespace).Create(t.Context(), lease, tryCreate)
 		return err
 	}
 	isAllowed(t, lease("k8s-controller"))
 	s.isRefused("lease", "may only write their leader-election Lease", func(context.Context) error { return lease("another") })
+	s.isRefused("lease", "may not add finalizers", func(context.Context) error { return lease("k8s-controller", "example.com/stay") })
 }
 
 // Every verb that the controllers' roles grant for writing, but for reviews, which are not
-// stored, and for status and finalizers of Icecreams, is an operation that a policy restricts. And the API server has understood every expression of the policies, by the types
-// of what they are about.
+// stored, and for status and finalizers of Icecreams, is an operation that a policy restricts. With none
+// of them can a finalizer be added. And the API server has understood every expression of the policies,
+// by the types of what they are about.
 func TestEveryWriteOfTheRolesIsRestricted(t *testing.T) {
 	t.Parallel()
 	s := newThief(t)
@@ -400,11 +441,22 @@ func TestEveryWriteOfTheRolesIsRestricted(t *testing.T) {
 		"UPDATE controller.nicoleh.io/icecreams/status": true, "UPDATE controller.nicoleh.io/icecreams/finalizers": true,
 		"CREATE authentication.k8s.io/tokenreviews": true, "CREATE authorization.k8s.io/subjectaccessreviews": true,
 	}
+	adds := map[string]bool{} // whether finalizers can be added to a resource
 	for _, policy := range policies.Items {
+		mayAdd := !slices.ContainsFunc(policy.Spec.Validations, func(v admissionregistrationv1.Validation) bool {
+			return strings.Contains(v.Expression, "object.metadata.?finalizers")
+		})
 		for _, rule := range policy.Spec.MatchConstraints.ResourceRules {
 			for _, operation := range rule.Operations {
 				restricted[string(operation)+" "+rule.APIGroups[0]+"/"+rule.Resources[0]] = true
 			}
+			before, isKnown := adds[rule.Resources[0]]
+			adds[rule.Resources[0]] = mayAdd && (before || !isKnown)
+		}
+	}
+	for resource, mayAdd := range adds {
+		if mayAdd {
+			t.Errorf("no policy restricts the finalizers of %s", resource)
 		}
 	}
 	clusterRoles, err := s.lab.Kube.RbacV1().ClusterRoles().List(t.Context(), ours)

@@ -44,6 +44,7 @@ func TestStolenTokenAndSecrets(t *testing.T) {
 	const (
 		unlabeled = "may only write copies: Secrets whose label " + "controller.nicoleh.io/secretsync-source-namespace is secretsync"
 		consent   = "may only write copies where the annotation controller.nicoleh.io/secretsync of the namespace asks for them"
+		finalizer = "may not add finalizers"
 		tokens    = "may not request tokens or write Helm releases"
 		obeyed    = "may not set labels by which other programs act on a Secret"
 	)
@@ -76,6 +77,7 @@ func TestStolenTokenAndSecrets(t *testing.T) {
 			s.Type = corev1.SecretTypeServiceAccountToken
 			s.Annotations[corev1.ServiceAccountNameKey] = "default"
 		}},
+		"a finalizer":            {"asks", finalizer, func(s *corev1.Secret) { s.Finalizers = []string{"example.com/stay"} }},
 		"a cluster of Argo CD's": {"asks", obeyed, func(s *corev1.Secret) { s.Labels["argocd.argoproj.io/secret-type"] = "cluster" }},
 		"a Helm release's type":  {"asks", tokens, func(s *corev1.Secret) { s.Type = "helm.sh/release.v1" }},
 		"a Helm release's label": {"asks", obeyed, func(s *corev1.Secret) { s.Labels["owner"] = "helm" }},
@@ -146,6 +148,7 @@ func TestStolenTokenAndSecrets(t *testing.T) {
 		"a source":                     {"secretsync/db", unlabeled, rotate},
 		"one that is no longer wanted": {"silent/db", consent, rotate},
 		"kube-system":                  {"kube-system/password", "may not write copies to kube-system", rotate},
+		"another finalizer":            {"asks/db", finalizer, func(s *corev1.Secret) { s.Finalizers = append(s.Finalizers, "example.com/longer") }},
 		"to be a cluster of Argo CD's": {"asks/db", obeyed, func(s *corev1.Secret) { s.Labels["argocd.argoproj.io/secret-type"] = "cluster" }},
 		"to be a Helm release":         {"asks/db", obeyed, func(s *corev1.Secret) { s.Labels["owner"] = "helm" }},
 	} {

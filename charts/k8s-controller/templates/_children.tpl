@@ -1,10 +1,11 @@
 {{/*
 A policy about what the controllers' account can write of one kind of child, and its binding.
 Anyone who can write Deployments can run anything with any service account. This account
-writes only objects that an Icecream controls, deletes none, and gives their Pods no power. Power is what
-the baseline Pod Security Standard forbids, a root user, any added capability, a service
-account, and Secrets. What was there before can stay, so the controller can repair an object to
-which somebody else has given power.
+writes only objects that an Icecream controls, deletes none, adds nothing that keeps them from the
+garbage collector, and gives their Pods no power. Power is what the baseline Pod Security Standard
+forbids, a root user, any added capability, a service account, Secrets, other Pods' volumes, a
+priority of the system, and what lets Pods outlive their owner. What was there before can stay, so
+the controller can repair an object to which somebody else has given power.
 
   root                   what all templates get
   name                   of the policy, between the release's name and "-writes"
@@ -14,6 +15,12 @@ which somebody else has given power.
 {{- define "k8s-controller.childPolicy" -}}
 {{- $isIcecream := `o.kind == "Icecream" && o.apiVersion.startsWith("controller.nicoleh.io/")` }}
 {{- $pods := and .pods .root.Values.policies.restrictPods }}
+{{- $versions := list }}
+{{- range $file, $_ := .root.Files.Glob "files/crd-*.yaml" }}
+{{- range ($.root.Files.Get $file | fromYaml).spec.versions }}
+{{- if .served }}{{ $versions = append $versions .name }}{{ end }}
+{{- end }}
+{{- end }}
 {{- include "k8s-controller.policy" (list .root .name .group .resource (list "CREATE" "UPDATE" "DELETE")) }}
   variables:
   - name: ownersBefore
@@ -34,6 +41,8 @@ which somebody else has given power.
       variables.templates.map(t, [
         t.spec.?serviceAccountName.orValue("") != "" ? "service account " + t.spec.serviceAccountName : "",
         t.spec.?automountServiceAccountToken.orValue(true) ? "a token" : "",
+        t.spec.?priorityClassName.orValue("").startsWith("system-") ? "priority class " + t.spec.priorityClassName : "",
+        t.spec.?terminationGracePeriodSeconds.orValue(0) > 300 ? "a grace period of " + string(t.spec.terminationGracePeriodSeconds) + " s" : "",
         t.spec.?hostNetwork.orValue(false) ? "hostNetwork" : "",
         t.spec.?hostPID.orValue(false) ? "hostPID" : "",
         t.spec.?hostIPC.orValue(false) ? "hostIPC" : "",
@@ -42,11 +51,12 @@ which somebody else has given power.
         t.spec.?securityContext.?appArmorProfile.?type.orValue("") == "Unconfined" ? "no AppArmor" : "",
         t.spec.?securityContext.?seLinuxOptions.optMap(s, "SELinux " + s.?user.orValue("") + ":" + s.?role.orValue("") + ":" + s.?type.orValue("")).orValue(""),
         t.spec.?securityContext.?windowsOptions.?hostProcess.orValue(false) ? "hostProcess" : ""] +
+      t.?metadata.?finalizers.orValue([]).map(f, "finalizer " + f) +
       t.spec.?securityContext.?sysctls.orValue([]).map(s, "sysctl " + s.name + "=" + s.value) +
       t.?metadata.?annotations.orValue({}).filter(k, k.startsWith("container.apparmor.security.beta.kubernetes.io/") &&
         t.metadata.annotations[k] == "unconfined") +
       t.spec.?volumes.orValue([]).filter(v, !(v in variables.volumesBefore || has(v.emptyDir) || has(v.configMap) || has(v.downwardAPI) ||
-        has(v.persistentVolumeClaim) || has(v.ephemeral) || has(v.image) || has(v.projected) &&
+        has(v.ephemeral) || has(v.image) || has(v.projected) &&
         v.projected.?sources.orValue([]).all(s, has(s.configMap) || has(s.downwardAPI) || has(s.clusterTrustBundle)))).map(v, "volume " + v.name)) + [[]]
   # The same of each container, and of the one that had its name before.
   - name: containerPower
@@ -74,6 +84,14 @@ which somebody else has given power.
   - expression: request.operation != "DELETE" && object.metadata.?ownerReferences.orValue([]).exists(o, o.?controller.orValue(false) && {{ $isIcecream }})
     message: the Icecream controller may only write {{ .kind }}s that an Icecream controls, and may not delete them
     reason: Forbidden
+  # The garbage collector deletes an object whose owners do not exist, if the API server knows their
+  # versions.
+  - expression: |-
+      request.operation == "DELETE" || object.metadata.?ownerReferences.orValue([]).all(o, o in variables.ownersBefore ||
+      o.kind == "Icecream" && {{ toJson $versions }}.exists(v, o.apiVersion == "controller.nicoleh.io/" + v))
+    message: the Icecream controller may not add owners other than Icecreams
+    reason: Forbidden
+  {{- include "k8s-controller.finalizersStay" . | nindent 2 }}
   # No other controller, and an Icecream as an owner or the labels of an orphan.
   - expression: |-
       request.operation != "UPDATE" ||
@@ -84,7 +102,7 @@ which somebody else has given power.
     reason: Forbidden
   {{- if $pods }}
   - expression: request.operation == "DELETE" || variables.added == ""
-    message: the Icecream controller may not give Pods a service account, a token, a Secret, anything of the host, or privileges
+    message: the Icecream controller may not give Pods a service account, a token, a Secret, a claim, anything of the host, privileges, or a longer life
     messageExpression: '"the Icecream controller may not give Pods more power: " + variables.added + " (if the cluster''s own policies add that, set policies.restrictPods in the chart''s values to false)"'
     reason: Forbidden
   {{- end }}

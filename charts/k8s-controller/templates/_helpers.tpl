@@ -192,6 +192,18 @@ spec:
   {{- include "k8s-controller.policyConditions" $root | nindent 2 }}
 {{- end }}
 
+{{/*
+A validation of each policy about objects that the account can create. A finalizer would keep an
+object, and the namespace that it is in, beyond the end of a stolen token.
+*/}}
+{{- define "k8s-controller.finalizersStay" -}}
+- expression: |-
+    request.operation == "DELETE" || object.metadata.?finalizers.orValue([]).all(f,
+    request.operation == "UPDATE" && f in oldObject.metadata.?finalizers.orValue([]))
+  message: the controllers may not add finalizers
+  reason: Forbidden
+{{- end }}
+
 {{/* The controller's account, in a binding. */}}
 {{- define "k8s-controller.subjects" -}}
 subjects:

@@ -59,10 +59,12 @@ type Dependencies struct {
 // Parts are a controller and what it needs before it can run.
 type Parts struct {
 	Controller
-	// Caches are what the controller reads. The process starts their informers, in this order,
-	// when it leads. Before that, it waits until it can list each of these resources. A metric
-	// shows the version of each. Do not start a factory of informers: what is missing here is
-	// never filled, so the controller ends with its name after five minutes.
+	// Caches are what the controller reads. The process waits until it can list each of these
+	// resources. When it leads, it starts their informers, in this order, and the controller syncs
+	// nothing before all of them are filled. If one is not filled within five minutes, the process
+	// ends with an error that names it. A metric shows the version of each. List every informer
+	// here, and do not start a factory of informers: nothing fills one that is missing, and if it has
+	// no handler, nothing notices.
 	Caches []Cache
 	// Needs are what the controller reads without a cache. The process waits until it can list
 	// each of these, too.
@@ -76,6 +78,8 @@ type Controller interface {
 	Run(ctx context.Context, workers int) error
 	// Busy returns for how long the longest of the running syncs has been running.
 	Busy() time.Duration
+	// WaitFor makes Run wait until all of these are done. It is called before Run.
+	WaitFor(ready ...cache.DoneChecker)
 }
 
 var _ Controller = (*worker.Loop)(nil)

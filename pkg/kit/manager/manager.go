@@ -12,9 +12,9 @@
 //  4. Once one of them can, wait until this process leads. /readyz succeeds when all of them
 //     can and the Lease was read or created once: the process can do its work if it is
 //     elected.
-//  5. Start the informers of each controller that can list, and run it. The first list of an
-//     informer is a consistent read, so it shows what the former leader wrote. A process on
-//     standby holds no watch and no object.
+//  5. Start the informers of each controller that can list, and run it. It syncs nothing before
+//     all of its caches are filled. The first list of an informer is a consistent read, so it
+//     shows what the former leader wrote. A process on standby holds no watch and no object.
 //
 // When ctx ends or a controller fails, no further sync begins. The process waits for the
 // running ones, sends the last events, releases the Lease, and then stops the informers, which
@@ -381,6 +381,7 @@ func (p *process) work(ctx, informing context.Context) error {
 			}
 			defer c.recorder.start()() // after the controller has recorded its last event
 			for _, held := range c.Caches {
+				c.WaitFor(held.Informer.HasSyncedChecker())
 				p.informers.Go(func() { held.Informer.RunWithContext(informing) })
 			}
 			if err := c.Run(ctx, p.workers); err != nil {

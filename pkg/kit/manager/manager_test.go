@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -44,6 +45,7 @@ import (
 	"nicoleh.io/k8s-controller/pkg/kit/leader"
 	"nicoleh.io/k8s-controller/pkg/kit/preflight"
 	"nicoleh.io/k8s-controller/pkg/kit/serve"
+	"nicoleh.io/k8s-controller/pkg/kit/worker"
 	"nicoleh.io/k8s-controller/pkg/kittest/apiserver"
 	"nicoleh.io/k8s-controller/pkg/kittest/script"
 )
@@ -319,6 +321,7 @@ type fakeController struct {
 
 func (f *fakeController) Run(ctx context.Context, _ int) error { return f.run(ctx) }
 func (f *fakeController) Busy() time.Duration                  { return f.busy }
+func (*fakeController) WaitFor(...cache.DoneChecker)           {}
 
 // newRunning returns a controller without caches that is ready to be started.
 func newRunning(t *testing.T, name string, c Controller) running {
@@ -701,6 +704,78 @@ func TestControllerThatWaitsKeepsNoOtherFromWorking(t *testing.T) {
 		p.requireFailing(t)
 		stop()
 	})
+}
+
+// A controller waits for each of its caches, also for one that it only looks up objects in, which
+// has no handler. It waits for no other controller's.
+func TestControllerWaitsForCachesWithoutHandler(t *testing.T) {
+	for name, tt := range map[string]struct {
+		takes time.Duration // until Secrets can be listed and watched
+		want  string        // what a sync of the Pod finds, or why there is none
+	}{
+		"a slow one": {4 * time.Minute, "vanilla finds [parlor/recipe] after 4m0s"},
+		"one that is never filled": {
+			time.Hour,
+			"running of pods: not filled within 5m0s, so its informer cannot list or watch, or was not started: " +
+				"SharedIndexInformer *v1.PartialObjectMetadata",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newCluster(t)
+				c.Set(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "parlor", Name: "vanilla"}})
+				c.Set(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "parlor", Name: "recipe"}})
+				begin := time.Now()
+				slow := roundTripper(func(r *http.Request) (*http.Response, error) {
+					if path.Base(r.URL.Path) == "secrets" && r.URL.Query().Get("limit") != "1" { // which preflight sends
+						select {
+						case <-time.After(time.Until(begin.Add(tt.takes))):
+						case <-r.Context().Done():
+							return nil, r.Context().Err()
+						}
+					}
+					return c.RoundTrip(r)
+				})
+				var got, other string
+				var secrets cache.SharedIndexInformer
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				loop := worker.New("pods", func(_ context.Context, pod cache.ObjectName) (time.Duration, error) {
+					got = fmt.Sprint(pod.Name, " finds ", secrets.GetStore().ListKeys(), " after ", time.Since(begin))
+					cancel()
+					return 0, nil
+				})
+				p := newProcess(t, slow, map[string]Controller{"pods": loop, "nodes": &fakeController{run: func(ctx context.Context) error {
+					other = fmt.Sprint("after ", time.Since(begin))
+					<-ctx.Done()
+					return nil
+				}}})
+				p.election = nil
+				resource := preflight.Resource{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("secrets")}
+				secrets = metadatainformer.NewFilteredMetadataInformer(
+					p.metadata, resource.GroupVersionResource, "", 0, cache.Indexers{}, nil).Informer()
+				for i, c := range p.controllers {
+					if c.name == "of pods" {
+						p.controllers[i].Caches = append(c.Caches, Cache{resource, secrets})
+						handler, err := c.Caches[0].Informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: func(pod any) {
+							loop.Add(cache.MetaObjectToName(pod.(metav1.Object)))
+						}})
+						if err != nil {
+							t.Fatal(err)
+						}
+						loop.WaitFor(handler.HasSyncedChecker())
+					}
+				}
+				if err := p.run(ctx); !errors.Is(err, context.Canceled) {
+					got = err.Error()
+				}
+				if diff := cmp.Diff([]string{tt.want, "after 0s"}, []string{got, other}); diff != "" {
+					t.Errorf("what the controller did, and when the other one ran (-want +got):\n%s", diff)
+				}
+				time.Sleep(2 * time.Hour) // until the informers end
+			})
+		})
+	}
 }
 
 // Lists of a namespace that does not exist are empty, and say nothing. So the process says it,

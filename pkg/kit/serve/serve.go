@@ -5,8 +5,9 @@
 // that non-resource URL (SubjectAccessReview). A probe sends no request to the API server.
 //
 // Anyone who can reach the addresses can send anything. A slow connection ends by the
-// timeouts of net/http, and the client for reviews has a rate limit of its own. A
-// NetworkPolicy should admit only those who have a reason to connect.
+// timeouts of net/http, connections of one source address in excess of 64 are closed at once,
+// and the client for reviews has a rate limit of its own. A NetworkPolicy should admit only
+// those who have a reason to connect.
 package serve
 
 import (
@@ -17,6 +18,7 @@ import (
 	"log/slog" //nolint:depguard // http.Server needs it
 	"net"
 	"net/http"
+	"net/netip"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -123,7 +125,8 @@ func (s *Server) listen(flag, address string, server *http.Server) error {
 	if err != nil {
 		return fmt.Errorf("%w: give %s another address, or an empty one to serve nothing", err, flag)
 	}
-	s.servers, s.sockets = append(s.servers, server), append(s.sockets, socket)
+	tcp := &limited{TCPListener: socket.(*net.TCPListener), open: map[netip.Addr]int{}}
+	s.servers, s.sockets = append(s.servers, server), append(s.sockets, tcp)
 	return nil
 }
 

@@ -147,8 +147,8 @@ func (l *Loop) Add(name cache.ObjectName) { l.queue().Add(name) }
 func (l *Loop) AddAfter(name cache.ObjectName, after time.Duration) { l.queue().AddAfter(name, after) }
 
 // WaitFor makes Run wait until all of these are done. Pass the checkers of event handlers'
-// registrations rather than those of informers: an informer has synced before its handlers
-// have been called. Call WaitFor before Run.
+// registrations: an informer has synced before its handlers have been called. Package manager
+// passes those of informers. Call WaitFor before Run.
 func (l *Loop) WaitFor(ready ...cache.DoneChecker) { l.ready = append(l.ready, ready...) }
 
 // Run waits for what [Loop.WaitFor] was given, and then runs that many workers until ctx
