@@ -62,8 +62,8 @@ func NewController(
 	ofDatabases, errDatabases := databases.TypedInformer().AddTypedEventHandler(worker.Follow(func(db *v1alpha1.Database) { c.Add(cache.MetaObjectToName(db)) }))
 	// Sync the Database with the name of the StatefulSet, even if it does not own the StatefulSet.
 	ofSets, errSets := statefulSets.TypedInformer().AddTypedEventHandler(worker.Follow(func(s *appsv1.StatefulSet) { c.Add(cache.MetaObjectToName(s)) }))
-	if err := errors.Join(errDatabases, errSets); err != nil {
-		return nil, fmt.Errorf("adding event handlers: %w", err)
+	if err := errors.Join(errDatabases, errSets, statefulSets.Informer().SetTransform(strip)); err != nil {
+		return nil, fmt.Errorf("setting up the informers: %w", err)
 	}
 	c.WaitFor(ofDatabases.HasSyncedChecker(), ofSets.HasSyncedChecker())
 	return c, nil

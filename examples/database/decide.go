@@ -12,6 +12,7 @@ import (
 	"nicoleh.io/k8s-controller/examples/database/v1alpha1"
 	"nicoleh.io/k8s-controller/pkg/kit/kstatus"
 	"nicoleh.io/k8s-controller/pkg/kit/patch"
+	"nicoleh.io/k8s-controller/pkg/kit/response"
 )
 
 // Observed is what the caches show about one Database. Nothing here changes what it points to.
@@ -79,8 +80,10 @@ func Status(o Observed, plan Plan) v1alpha1.DatabaseStatus {
 
 func conclude(o Observed, plan Plan) kstatus.Conclusion {
 	switch {
-	case o.Refusal != nil:
+	case response.IsOwnValidation(o.Refusal): // Only an edit can help.
 		return kstatus.Conclusion{State: kstatus.Stalled, Reason: v1alpha1.ReasonInvalidSpec, Message: o.Refusal.Error()}
+	case o.Refusal != nil:
+		return kstatus.Conclusion{State: kstatus.Reconciling, Reason: v1alpha1.ReasonRefused, Message: o.Refusal.Error()}
 	case plan.Held.Reason != "":
 		return plan.Held
 	case !isRolledOut(o.Live):

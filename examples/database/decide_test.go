@@ -2,12 +2,17 @@ package main
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/examples/database/v1alpha1"
@@ -42,8 +47,12 @@ func TestDecideAndStatus(t *testing.T) {
 		reason      string // of the condition Ready
 	}{
 		"there is none":          {patch: "new", reason: kstatus.Progressing},
-		"there is none, refused": {patch: "new", refusal: errors.New("no"), reason: v1alpha1.ReasonInvalidSpec},
-		"all is well":            {live: rolledOut(), reason: v1alpha1.ReasonAvailable},
+		"there is none, refused": {patch: "new", refusal: errors.New("no"), reason: v1alpha1.ReasonRefused},
+		"there is none, invalid": {
+			patch: "new", reason: v1alpha1.ReasonInvalidSpec,
+			refusal: apierrors.NewInvalid(schema.GroupKind{Group: "apps", Kind: "StatefulSet"}, "orders", field.ErrorList{field.Required(field.NewPath("spec"), "")}),
+		},
+		"all is well": {live: rolledOut(), reason: v1alpha1.ReasonAvailable},
 		"an older version": {
 			live: rolledOut(func(s *appsv1.StatefulSet) { s.Spec.Template.Spec.Containers[0].Image = "registry.example/database:8" }),
 			patch: `{"metadata":{"uid":"set"},"spec":{"template":{"spec":{"$setElementOrder/containers":[{"name":"database"}],` +
@@ -99,5 +108,26 @@ func TestDecideAndStatus(t *testing.T) {
 				t.Errorf("the status is about generation %d", status.ObservedGeneration)
 			}
 		})
+	}
+}
+
+// Whatever somebody writes into the StatefulSet, a patch takes no time and leaves it.
+func TestNumbersOfOthers(t *testing.T) {
+	live := rolledOut(func(s *appsv1.StatefulSet) {
+		pod := &s.Spec.Template.Spec
+		pod.Containers[0].Image = "registry.example/database:8"
+		pod.Containers[0].Resources.Limits = corev1.ResourceList{"memory": resource.MustParse("1" + strings.Repeat("0", 200_000))}
+		pod.Containers = append([]corev1.Container{{Name: "proxy", Resources: pod.Containers[0].Resources}}, pod.Containers...)
+	})
+	if _, err := strip(live); err != nil {
+		t.Fatal(err)
+	}
+	start := time.Now()
+	plan, err := Decide(Observed{Now: start, Database: orders(), Live: live})
+	if err != nil || strings.Contains(string(plan.Patch), "proxy") || strings.Contains(string(plan.Patch), "resources") {
+		t.Errorf("sent %s, %v", plan.Patch, err)
+	}
+	if took := time.Since(start); took > 5*time.Second {
+		t.Errorf("it took %s", took)
 	}
 }

@@ -56,6 +56,29 @@ func setStatefulSet(s *appsv1.StatefulSet, db *v1alpha1.Database) {
 	orNew(&container.Capabilities).Drop = []corev1.Capability{"ALL"}
 }
 
+// strip keeps of a StatefulSet in the cache what setStatefulSet sets. Somebody else can write the rest, such
+// as a number that takes minutes to compare or to marshal; patches leave it as it is.
+func strip(obj any) (any, error) {
+	s, ok := obj.(*appsv1.StatefulSet)
+	if !ok {
+		return obj, nil
+	}
+	s.ManagedFields, s.Spec.VolumeClaimTemplates = nil, nil
+	pod := s.Spec.Template.Spec
+	s.Spec.Template.Spec = corev1.PodSpec{
+		NodeSelector:                  pod.NodeSelector,
+		AutomountServiceAccountToken:  pod.AutomountServiceAccountToken,
+		TerminationGracePeriodSeconds: pod.TerminationGracePeriodSeconds,
+		SecurityContext:               pod.SecurityContext,
+	}
+	for _, c := range pod.Containers {
+		if c.Name == containerName {
+			s.Spec.Template.Spec.Containers = []corev1.Container{{Name: c.Name, Image: c.Image, SecurityContext: c.SecurityContext}}
+		}
+	}
+	return s, nil
+}
+
 // setKeys sets these keys and leaves others as they are.
 func setKeys(of *map[string]string, values map[string]string) {
 	if *of == nil {

@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/component-base/metrics/testutil"
@@ -134,10 +135,14 @@ func TestRefusalIsReportedOnceAndRetried(t *testing.T) {
 		const stamped = "Normal Stamped: Set annotation timestamp"
 		const refused = `Warning StampRefused: Retrying: setting annotation timestamp: pods "sundae" is forbidden: not on Sundays`
 		before := reports.Load()
-		resource := Resource.GroupResource()
+		webhook := func(code int32, reason metav1.StatusReason) error {
+			return &apierrors.StatusError{ErrStatus: metav1.Status{
+				Status: metav1.StatusFailure, Code: code, Reason: reason, Message: `admission webhook "w" denied the request: no`,
+			}}
+		}
 		s.run()
-		s.Fail("patch pods", errDenied, apierrors.NewAlreadyExists(resource, ""), apierrors.NewConflict(resource, "", errors.New("no")),
-			apierrors.NewNotFound(resource, ""), apierrors.NewInternalError(errors.New("failed calling webhook")))
+		s.Fail("patch pods", errDenied, webhook(409, metav1.StatusReasonConflict), webhook(404, metav1.StatusReasonNotFound),
+			webhook(503, metav1.StatusReasonServiceUnavailable), apierrors.NewInternalError(errors.New("failed calling webhook")))
 		s.create("sundae", "addtime", "")
 		requireEvents(refused, stamped)
 		equal(t, "patches", 6, s.patches())

@@ -89,6 +89,7 @@ type DatabaseList struct {
 const (
 	ReasonAvailable         = "Available"         // all Pods are, and run the version asked for
 	ReasonErrResourceExists = "ErrResourceExists" // the StatefulSet of the name belongs to someone else
-	ReasonInvalidSpec       = "InvalidSpec"       // the API server refuses the StatefulSet
+	ReasonInvalidSpec       = "InvalidSpec"       // the API server's validation refuses the StatefulSet
+	ReasonRefused           = "Refused"           // a policy, a webhook or a quota refuses the StatefulSet
 	ReasonTerminating       = "Terminating"       // the StatefulSet is being deleted
 )
