@@ -423,12 +423,14 @@ func onDeployments() admissionregistrationv1.RuleWithOperations {
 func (c *causes) validatingPolicy(name string, validation admissionregistrationv1.Validation) error {
 	ns, meta := c.namespace(""), metav1.ObjectMeta{Name: name}
 	policies := c.kube.AdmissionregistrationV1()
-	_, err := policies.ValidatingAdmissionPolicies().Create(c.t.Context(), &admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: meta,
-		Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{MatchConstraints: match(ns), Validations: []admissionregistrationv1.Validation{validation}},
+	_, err := policies.ValidatingAdmissionPolicies().Create(c.t.Context(), &admissionregistrationv1.ValidatingAdmissionPolicy{
+		ObjectMeta: meta,
+		Spec:       admissionregistrationv1.ValidatingAdmissionPolicySpec{MatchConstraints: match(ns), Validations: []admissionregistrationv1.Validation{validation}},
 	}, metav1.CreateOptions{})
 	c.must(err)
-	_, err = policies.ValidatingAdmissionPolicyBindings().Create(c.t.Context(), &admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: meta,
-		Spec: admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{PolicyName: name, ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny}},
+	_, err = policies.ValidatingAdmissionPolicyBindings().Create(c.t.Context(), &admissionregistrationv1.ValidatingAdmissionPolicyBinding{
+		ObjectMeta: meta,
+		Spec:       admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{PolicyName: name, ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny}},
 	}, metav1.CreateOptions{})
 	c.must(err)
 	return c.eventually(ns, func(error) bool { return true })
@@ -437,7 +439,8 @@ func (c *causes) validatingPolicy(name string, validation admissionregistrationv
 func (c *causes) mutatingPolicy(name, configuration string) error {
 	ns, meta := c.namespace(""), metav1.ObjectMeta{Name: name}
 	policies := c.kube.AdmissionregistrationV1()
-	_, err := policies.MutatingAdmissionPolicies().Create(c.t.Context(), &admissionregistrationv1.MutatingAdmissionPolicy{ObjectMeta: meta,
+	_, err := policies.MutatingAdmissionPolicies().Create(c.t.Context(), &admissionregistrationv1.MutatingAdmissionPolicy{
+		ObjectMeta: meta,
 		Spec: admissionregistrationv1.MutatingAdmissionPolicySpec{
 			MatchConstraints: match(ns), FailurePolicy: ptr.To(admissionregistrationv1.Fail), ReinvocationPolicy: admissionregistrationv1.NeverReinvocationPolicy,
 			Mutations: []admissionregistrationv1.Mutation{{
@@ -447,8 +450,9 @@ func (c *causes) mutatingPolicy(name, configuration string) error {
 		},
 	}, metav1.CreateOptions{})
 	c.must(err)
-	_, err = policies.MutatingAdmissionPolicyBindings().Create(c.t.Context(), &admissionregistrationv1.MutatingAdmissionPolicyBinding{ObjectMeta: meta,
-		Spec: admissionregistrationv1.MutatingAdmissionPolicyBindingSpec{PolicyName: name},
+	_, err = policies.MutatingAdmissionPolicyBindings().Create(c.t.Context(), &admissionregistrationv1.MutatingAdmissionPolicyBinding{
+		ObjectMeta: meta,
+		Spec:       admissionregistrationv1.MutatingAdmissionPolicyBindingSpec{PolicyName: name},
 	}, metav1.CreateOptions{})
 	c.must(err)
 	return c.eventually(ns, func(error) bool { return true })
