@@ -17,6 +17,7 @@ import (
 
 	"nicoleh.io/k8s-controller/pkg/kittest/apiserver"
 	"nicoleh.io/k8s-controller/pkg/kittest/simulation"
+	"nicoleh.io/k8s-controller/pkg/kittest/simulation/program"
 	"nicoleh.io/k8s-controller/pkg/nodereboot"
 	"nicoleh.io/k8s-controller/pkg/nodereboot/agent"
 	"nicoleh.io/k8s-controller/pkg/nodereboot/request"
@@ -65,7 +66,7 @@ func newWorld(h *simulation.History) simulation.World {
 // TestSimulation runs the program with this controller in simulated worlds. See package simulation.
 func TestSimulation(t *testing.T) {
 	simulation.Simulation{
-		Run:      simulation.Program(nodereboot.NewDescriptor),
+		Run:      program.With(nodereboot.NewDescriptor),
 		Kinds:    []apiserver.Kind{apiserver.Nodes(), apiserver.Leases(), apiserver.EventObjects()},
 		NewWorld: newWorld,
 		Args:     []string{"-nodereboot-max-unavailable=50%", "-nodereboot-settle=5s"},

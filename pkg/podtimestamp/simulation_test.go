@@ -17,6 +17,7 @@ import (
 
 	"nicoleh.io/k8s-controller/pkg/kittest/apiserver"
 	"nicoleh.io/k8s-controller/pkg/kittest/simulation"
+	"nicoleh.io/k8s-controller/pkg/kittest/simulation/program"
 	"nicoleh.io/k8s-controller/pkg/podtimestamp"
 )
 
@@ -42,7 +43,7 @@ func newWorld(h *simulation.History) simulation.World {
 // TestSimulation runs the program with this controller in simulated worlds. See package simulation.
 func TestSimulation(t *testing.T) {
 	simulation.Simulation{
-		Run:      simulation.Program(podtimestamp.NewDescriptor),
+		Run:      program.With(podtimestamp.NewDescriptor),
 		Kinds:    []apiserver.Kind{apiserver.Pods(), apiserver.Leases(), apiserver.EventObjects()},
 		NewWorld: newWorld,
 	}.Test(t)

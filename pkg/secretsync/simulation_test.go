@@ -22,6 +22,7 @@ import (
 
 	"nicoleh.io/k8s-controller/pkg/kittest/apiserver"
 	"nicoleh.io/k8s-controller/pkg/kittest/simulation"
+	"nicoleh.io/k8s-controller/pkg/kittest/simulation/program"
 	"nicoleh.io/k8s-controller/pkg/secretsync"
 )
 
@@ -63,7 +64,7 @@ func namespaceKey(name string) apiserver.Key {
 // TestSimulation runs the program with this controller in simulated worlds. See package simulation.
 func TestSimulation(t *testing.T) {
 	simulation.Simulation{
-		Run:      simulation.Program(secretsync.NewDescriptor),
+		Run:      program.With(secretsync.NewDescriptor),
 		Kinds:    []apiserver.Kind{apiserver.Secrets(), apiserver.Namespaces(), apiserver.Leases(), apiserver.EventObjects()},
 		NewWorld: newWorld,
 	}.Test(t)

@@ -1,15 +1,12 @@
 package simulation
 
 import (
-	"context"
 	"flag"
 	"os"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
-
-	"nicoleh.io/k8s-controller/pkg/kit/manager"
 )
 
 // seedsEnv names the variable with the default of -sim.seeds. Other than with a flag of our
@@ -102,13 +99,4 @@ func hasSameRequests(t *testing.T, first, second Result) bool {
 	t.Logf("seed %d has other requests when it is run again:\n%s\nand then\n%s", first.Seed,
 		strings.Join(first.Sent[max(0, i-3):min(i+3, len(first.Sent))], "\n"), strings.Join(second.Sent[max(0, i-3):min(i+3, len(second.Sent))], "\n"))
 	return false
-}
-
-// Program returns how to run the program with one of its controllers, for [Simulation].
-func Program(newDescriptor func() manager.Descriptor) func(context.Context, []string) error {
-	return func(ctx context.Context, args []string) error {
-		only := newDescriptor() // each process its own
-		program := manager.Manager{Name: "controller", LeaseName: Lease, Controllers: []manager.Descriptor{only}}
-		return program.Run(ctx, append([]string{"-controllers=" + only.Name, "-workers=2"}, args...))
-	}
 }
