@@ -295,10 +295,12 @@ func TestOneNamespaceThatRefuses(t *testing.T) {
 			}
 			n++ // in other words each time, and with codes that usually mean something else
 			resource := secretResource.GroupResource()
+			denied := apierrors.NewConflict(resource, "db", errors.New("no"))
+			denied.ErrStatus.Message = `admission webhook "w" denied the request: no`
 			return []error{
 				apierrors.NewForbidden(resource, "db", fmt.Errorf("exceeded quota: small, %d", n)),
 				apierrors.NewAlreadyExists(resource, ""),
-				apierrors.NewConflict(resource, "", errors.New("no")),
+				denied,
 			}[(n-1)%3]
 		})
 		c.run()
