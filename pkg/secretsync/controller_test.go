@@ -127,6 +127,48 @@ func TestCopiesFollow(t *testing.T) {
 	}
 }
 
+// A copy has exactly the data of its source, whatever it or the source had before: a renewer can
+// clear a Secret and fill it again.
+func TestACopyHasTheDataOfItsSource(t *testing.T) {
+	contents := map[string]map[string][]byte{
+		"nothing":        nil,
+		"an empty value": {"password": {}},
+		"a value":        {"password": []byte(marker + "1")},
+		"other keys":     {"user": []byte(marker + "2"), "more": []byte(marker + "3")},
+	}
+	for before, old := range contents {
+		for after, wanted := range contents {
+			for kind, alter := range map[string]func(*corev1.Secret){"": func(*corev1.Secret) {}, ", immutable": immutable, ", of another type": ofType("example.com/other")} {
+				t.Run(before+" becomes "+after+kind, func(t *testing.T) {
+					inBubble(t, func(t *testing.T, c *cluster) {
+						with := func(data map[string][]byte) *corev1.Secret {
+							return newSource("db", "", func(s *corev1.Secret) { s.Data = data })
+						}
+						labeled := with(old)
+						labeled.ObjectMeta = metav1.ObjectMeta{Namespace: "team-a", Name: "db", Labels: map[string]string{LabelSourceNamespace: "vault"}}
+						alter(labeled)
+						c.put(newNamespace("team-a", marked), labeled, with(wanted))
+						c.run()
+						kittest.Pass(time.Minute)
+						equal(t, "data", wanted, c.secret("team-a", "db").Data)
+						c.put(with(old))
+						kittest.Pass(time.Second)
+						c.put(with(wanted))
+						kittest.Pass(time.Minute)
+						equal(t, "data after a moment with other data", wanted, c.secret("team-a", "db").Data)
+						if !isImmutable(c.secret("team-a", "db")) {
+							c.edit("team-a", "db", func(s *corev1.Secret) { s.Data = old })
+							kittest.Pass(time.Minute)
+						}
+						equal(t, "data after somebody has changed it", wanted, c.secret("team-a", "db").Data)
+						equal(t, "warnings", nil, c.warnings())
+					})
+				})
+			}
+		}
+	}
+}
+
 // A renewer has taken the mark away: nothing changes until that is clear.
 func TestAMarkIsMissing(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *cluster) {

@@ -272,16 +272,22 @@ func (o Observed) want() *corev1.Secret {
 }
 
 // patch returns a strategic merge patch that makes the copy as it should be, and leaves what others
-// have added to its metadata. All data is replaced. It applies only to the copy that was observed.
+// have added to its metadata. If the data differs, all of it is replaced. It applies only to the
+// copy that was observed.
 func (o Observed) patch() ([]byte, error) {
 	labels, annotations := o.metadata()
-	data := map[string]any{"$patch": "replace"}
-	for key, value := range o.Source.Data {
-		data[key] = value
-	}
 	body := map[string]any{
 		"metadata": map[string]any{"uid": o.Copy.UID, "resourceVersion": o.Copy.ResourceVersion, "labels": labels, "annotations": annotations},
-		"data":     data,
+	}
+	if !bytes.Equal(digestOf(o.Copy), digestOf(o.Source)) {
+		data := map[string]any{}
+		for key, value := range o.Source.Data {
+			data[key] = value
+		}
+		if !bytes.Equal(digestOf(o.Copy), digestOf(&corev1.Secret{})) { // Without data there, the directive would drop ours.
+			data["$patch"] = "replace"
+		}
+		body["data"] = data
 	}
 	if isImmutable(o.Source) {
 		body["immutable"] = true

@@ -77,7 +77,7 @@ func (w *secrets) Begin() {
 	for _, name := range targetNamespaces {
 		w.newNamespace(name, simulation.Pick(draw, []string{"", none}))
 	}
-	w.newSecret(sourceNamespace, secretNames[0], "")
+	w.newSecret(draw, sourceNamespace, secretNames[0], "")
 }
 
 // none stands for no mark.
@@ -111,10 +111,19 @@ func (w *secrets) newValue() []byte {
 	return value
 }
 
-func (w *secrets) newSecret(namespace, name, mark string) {
+// newData returns what a Secret contains: nothing, or one or two values.
+func (w *secrets) newData(draw *rand.Rand) map[string][]byte {
+	data := map[string][]byte{}
+	for _, key := range [][]string{nil, {"key"}, {"key"}, {"key", "more"}}[draw.IntN(4)] {
+		data[key] = w.newValue()
+	}
+	return data
+}
+
+func (w *secrets) newSecret(draw *rand.Rand, namespace, name, mark string) {
 	secret := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
-		Data:       map[string][]byte{"key": w.newValue()}, Type: corev1.SecretTypeOpaque,
+		Data:       w.newData(draw), Type: corev1.SecretTypeOpaque,
 	}
 	setMark(secret, mark)
 	w.Create(secret)
@@ -143,7 +152,7 @@ func (w *secrets) Edit(draw *rand.Rand) string {
 		if source := w.secret(w.Store, sourceNamespace, name); source != nil {
 			return w.disturb(draw, source)
 		}
-		w.newSecret(sourceNamespace, name, simulation.Pick(draw, []string{"", "", "", none}))
+		w.newSecret(draw, sourceNamespace, name, simulation.Pick(draw, []string{"", "", "", none}))
 		return "a new source " + name
 	}
 	target := simulation.Pick(draw, targetNamespaces)
@@ -172,7 +181,7 @@ func (w *secrets) Edit(draw *rand.Rand) string {
 		revoked, rotated := namespace.DeepCopy(), source.DeepCopy()
 		setMark(revoked, simulation.Pick(draw, []string{none, "no"}))
 		w.Put(revoked)
-		rotated.Data = map[string][]byte{"key": w.newValue()}
+		rotated.Data = w.newData(draw)
 		w.Put(rotated)
 		w.edits++
 		return fmt.Sprintf("namespace %s says no, and Secret %s rotates", target, name)
@@ -190,7 +199,7 @@ func (w *secrets) Edit(draw *rand.Rand) string {
 
 // plant has somebody create a Secret that is no copy, or looks like one.
 func (w *secrets) plant(draw *rand.Rand, namespace, name string) string {
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Data: map[string][]byte{"key": w.newValue()}, Type: corev1.SecretTypeOpaque}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Data: w.newData(draw), Type: corev1.SecretTypeOpaque}
 	what := draw.IntN(4)
 	if what > 0 {
 		secret.Labels = map[string]string{secretsync.LabelSourceNamespace: sourceNamespace}
@@ -219,7 +228,7 @@ func (w *secrets) disturb(draw *rand.Rand, secret *corev1.Secret) string {
 			w.Put(changed)
 			if source := w.secret(w.Store, sourceNamespace, secret.Name); source != nil && source.Immutable == nil {
 				source = source.DeepCopy()
-				source.Data = map[string][]byte{"key": w.newValue()}
+				source.Data = w.newData(draw)
 				w.Put(source)
 			}
 			w.refusing, w.since = draw.IntN(2) == 0, time.Now()
@@ -243,7 +252,7 @@ func (w *secrets) disturb(draw *rand.Rand, secret *corev1.Secret) string {
 		w.isOpposed = true
 		w.DeleteNow(secretKey(secret.Namespace, secret.Name))
 		if secret.Namespace == sourceNamespace {
-			w.newSecret(secret.Namespace, secret.Name, simulation.Pick(draw, []string{"", "", none}))
+			w.newSecret(draw, secret.Namespace, secret.Name, simulation.Pick(draw, []string{"", "", none}))
 			return "another Secret takes the place of " + where
 		}
 		return w.plant(draw, secret.Namespace, secret.Name)
@@ -251,12 +260,9 @@ func (w *secrets) disturb(draw *rand.Rand, secret *corev1.Secret) string {
 		if secret.Immutable != nil {
 			return ""
 		}
-		changed.Data = map[string][]byte{"key": w.newValue()}
-		if draw.IntN(2) == 0 {
-			changed.Data["more"] = w.newValue()
-		}
+		changed.Data = w.newData(draw)
 		w.Put(changed)
-		return "Secret " + where + " has other data"
+		return fmt.Sprintf("Secret %s has other data: %d keys", where, len(changed.Data))
 	}
 }
 
