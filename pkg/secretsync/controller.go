@@ -10,8 +10,8 @@
 //
 // The queue has an entry for each copy, also for one that does not exist yet, so a namespace that
 // refuses its copy delays no other. The caches say when there may be something to do, and live
-// reads decide: of the source and the namespace before a copy is created, of the namespace before
-// other data is written, of the source and both namespaces before a copy is deleted.
+// reads decide: of the source and the namespace before data is written or a copy is deleted, and of the
+// source namespace if the source is gone.
 //
 // The source is read first and its namespace after that. A namespace is marked as being deleted
 // before anything in it is. So if the source was deleted with its namespace, the second read shows
@@ -390,8 +390,7 @@ func inTheWay() Decision {
 
 // recheckLive replaces what is known of the source and of the namespaces by live reads, as far as
 // the action depends on it. Each cache may be older than another: of a namespace that is no longer
-// marked, or of a source that is no longer meant for it. For an update, the source is as old as
-// what is written.
+// marked, or of a source that is no longer meant for it.
 func (c *Controller) recheckLive(ctx context.Context, name cache.ObjectName, o Observed, action Action) (_ Observed, err error) {
 	if action == Update && bytes.Equal(digestOf(o.Copy), digestOf(o.Source)) {
 		return o, nil // Nothing new is shown.
@@ -399,9 +398,6 @@ func (c *Controller) recheckLive(ctx context.Context, name cache.ObjectName, o O
 	namespaces := c.kube.CoreV1().Namespaces()
 	if o.TargetNS, err = orNil(namespaces.Get(ctx, name.Namespace, metav1.GetOptions{})); err != nil {
 		return o, fmt.Errorf("rechecking the namespace: %w", err)
-	}
-	if action == Update {
-		return o, nil
 	}
 	// A list with one object needs no permission but that of the caches.
 	found, err := c.kube.CoreV1().Secrets(c.config.SourceNamespace).List(ctx, metav1.ListOptions{FieldSelector: named(name.Name)})
@@ -413,7 +409,7 @@ func (c *Controller) recheckLive(ctx context.Context, name cache.ObjectName, o O
 		o.Source = &found.Items[0]
 		c.config.StripSource(o.Source)
 	}
-	if action == Create {
+	if o.Source != nil && o.Source.DeletionTimestamp == nil {
 		return o, nil
 	}
 	// The source namespace is read after the source: if the source was deleted with its

@@ -127,6 +127,48 @@ func TestCopiesFollow(t *testing.T) {
 	}
 }
 
+// A copy has exactly the data of its source, whatever it or the source had before: a renewer can
+// clear a Secret and fill it again.
+func TestACopyHasTheDataOfItsSource(t *testing.T) {
+	contents := map[string]map[string][]byte{
+		"nothing":        nil,
+		"an empty value": {"password": {}},
+		"a value":        {"password": []byte(marker + "1")},
+		"other keys":     {"user": []byte(marker + "2"), "more": []byte(marker + "3")},
+	}
+	for before, old := range contents {
+		for after, wanted := range contents {
+			for kind, alter := range map[string]func(*corev1.Secret){"": func(*corev1.Secret) {}, ", immutable": immutable, ", of another type": ofType("example.com/other")} {
+				t.Run(before+" becomes "+after+kind, func(t *testing.T) {
+					inBubble(t, func(t *testing.T, c *cluster) {
+						with := func(data map[string][]byte) *corev1.Secret {
+							return newSource("db", "", func(s *corev1.Secret) { s.Data = data })
+						}
+						labeled := with(old)
+						labeled.ObjectMeta = metav1.ObjectMeta{Namespace: "team-a", Name: "db", Labels: map[string]string{LabelSourceNamespace: "vault"}}
+						alter(labeled)
+						c.put(newNamespace("team-a", marked), labeled, with(wanted))
+						c.run()
+						kittest.Pass(time.Minute)
+						equal(t, "data", wanted, c.secret("team-a", "db").Data)
+						c.put(with(old))
+						kittest.Pass(time.Second)
+						c.put(with(wanted))
+						kittest.Pass(time.Minute)
+						equal(t, "data after a moment with other data", wanted, c.secret("team-a", "db").Data)
+						if !isImmutable(c.secret("team-a", "db")) {
+							c.edit("team-a", "db", func(s *corev1.Secret) { s.Data = old })
+							kittest.Pass(time.Minute)
+						}
+						equal(t, "data after somebody has changed it", wanted, c.secret("team-a", "db").Data)
+						equal(t, "warnings", nil, c.warnings())
+					})
+				})
+			}
+		}
+	}
+}
+
 // A renewer has taken the mark away: nothing changes until that is clear.
 func TestAMarkIsMissing(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *cluster) {
@@ -138,7 +180,9 @@ func TestAMarkIsMissing(t *testing.T) {
 		c.run()
 		kittest.Pass(24 * time.Hour)
 		equal(t, "writes", nil, c.writes())
-		missing := `db Warning: MarkMissing: Its copies are neither changed nor deleted, because the Secret has lost its annotation example.com/share. Set it again, or set it to "false" to delete the copies`
+		missing := `db Warning: MarkMissing: Its copies are neither changed nor deleted, because the Secret has lost its annotation example.com/share. ` +
+			"If it was restricted by controller.nicoleh.io/secretsync-namespaces or controller.nicoleh.io/secretsync-namespace-selector, set both again in one command: " +
+			`without a restriction, all marked namespaces get it. Or set it to "false" to delete the copies`
 		equal(t, "events of two processes", []string{missing, missing}, c.events())
 		requireProblems(t, map[string]int64{ReasonMarkMissing: 3})
 
@@ -295,10 +339,12 @@ func TestOneNamespaceThatRefuses(t *testing.T) {
 			}
 			n++ // in other words each time, and with codes that usually mean something else
 			resource := secretResource.GroupResource()
+			denied := apierrors.NewConflict(resource, "db", errors.New("no"))
+			denied.ErrStatus.Message = `admission webhook "w" denied the request: no`
 			return []error{
 				apierrors.NewForbidden(resource, "db", fmt.Errorf("exceeded quota: small, %d", n)),
 				apierrors.NewAlreadyExists(resource, ""),
-				apierrors.NewConflict(resource, "", errors.New("no")),
+				denied,
 			}[(n-1)%3]
 		})
 		c.run()
@@ -409,8 +455,8 @@ func TestANamespaceThatIsRecreated(t *testing.T) {
 	})
 }
 
-// Each creation costs a read of the namespace and one of the source, each update with new data one
-// of the namespace. Each copy is synced once after a change of its source, and once after the write.
+// Each creation costs a read of the namespace and one of the source, and so do each update with new
+// data and each deletion. Each copy is synced once after a change of its source, and once after the write.
 func TestWhatACopyCosts(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *cluster) {
 		const n = 50
@@ -434,7 +480,7 @@ func TestWhatACopyCosts(t *testing.T) {
 		requireRequests("new copies", map[string]int{"get namespaces": n, "list secrets": n + 2, "create secrets": n})
 		before := c.logged.Len()
 		c.put(newSource("db", "2"))
-		requireRequests("a rotation", map[string]int{"get namespaces": n, "patch secrets": n})
+		requireRequests("a rotation", map[string]int{"get namespaces": n, "list secrets": n, "patch secrets": n})
 		syncs := regexp.MustCompile(`"(?:Synced|Sync deferred)".* object="`).FindAllString(c.logged.String()[before:], -1)
 		if len(syncs) < n || len(syncs) > 2*n {
 			t.Errorf("there were %d syncs of %d copies", len(syncs), n)
@@ -442,7 +488,7 @@ func TestWhatACopyCosts(t *testing.T) {
 		c.put(newNamespace("team-00", marked, labeled("cattle.io/state", "x")), newSource("db", "2", saying("example.com/note", "x")))
 		requireRequests("what changes no copy", nil)
 		c.put(newSource("db", "2", saying(usual.Annotation, "no")))
-		requireRequests("deletions", map[string]int{"get namespaces": 2 * n, "list secrets": n, "delete secrets": n})
+		requireRequests("deletions", map[string]int{"get namespaces": n, "list secrets": n, "delete secrets": n})
 	})
 }
 
@@ -462,6 +508,26 @@ func TestNothingIsDeletedBecauseACacheIsBehind(t *testing.T) {
 		kittest.Pass(time.Minute)
 		equal(t, "writes", nil, c.writes())
 		equal(t, "Secrets", []string{"team-a/db", "vault/db"}, c.names())
+	})
+}
+
+// The cache of sources is older than the others: a source is no longer meant for a namespace, in which
+// somebody has labeled a Secret.
+func TestNothingIsShownBecauseACacheIsBehind(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *cluster) {
+		c.put(newNamespace("tenant"))
+		c.begin()
+		c.mu.Lock()
+		c.isCutOff = true
+		c.mu.Unlock()
+		c.Expire("secrets")
+		c.put(newSource("db", "1", saying(AnnotationNamespaces, "team-a")))
+		labeled := foreign("tenant", "db")
+		labeled.Labels = map[string]string{LabelSourceNamespace: "vault"}
+		c.put(labeled, newNamespace("tenant", marked))
+		kittest.Pass(time.Minute)
+		equal(t, "writes", nil, c.writes())
+		equal(t, "the Secret", foreign("tenant", "db").Data, c.secret("tenant", "db").Data)
 	})
 }
 

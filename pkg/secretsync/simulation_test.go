@@ -78,7 +78,7 @@ func (w *secrets) Begin() {
 	for _, name := range targetNamespaces {
 		w.newNamespace(name, simulation.Pick(draw, []string{"", none}))
 	}
-	w.newSecret(sourceNamespace, secretNames[0], "")
+	w.newSecret(draw, sourceNamespace, secretNames[0], "")
 }
 
 // none stands for no mark.
@@ -112,10 +112,19 @@ func (w *secrets) newValue() []byte {
 	return value
 }
 
-func (w *secrets) newSecret(namespace, name, mark string) {
+// newData returns what a Secret contains: nothing, or one or two values.
+func (w *secrets) newData(draw *rand.Rand) map[string][]byte {
+	data := map[string][]byte{}
+	for _, key := range [][]string{nil, {"key"}, {"key"}, {"key", "more"}}[draw.IntN(4)] {
+		data[key] = w.newValue()
+	}
+	return data
+}
+
+func (w *secrets) newSecret(draw *rand.Rand, namespace, name, mark string) {
 	secret := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
-		Data:       map[string][]byte{"key": w.newValue()}, Type: corev1.SecretTypeOpaque,
+		Data:       w.newData(draw), Type: corev1.SecretTypeOpaque,
 	}
 	setMark(secret, mark)
 	w.Create(secret)
@@ -144,7 +153,7 @@ func (w *secrets) Edit(draw *rand.Rand) string {
 		if source := w.secret(w.Store, sourceNamespace, name); source != nil {
 			return w.disturb(draw, source)
 		}
-		w.newSecret(sourceNamespace, name, simulation.Pick(draw, []string{"", "", "", none}))
+		w.newSecret(draw, sourceNamespace, name, simulation.Pick(draw, []string{"", "", "", none}))
 		return "a new source " + name
 	}
 	target := simulation.Pick(draw, targetNamespaces)
@@ -171,12 +180,15 @@ func (w *secrets) Edit(draw *rand.Rand) string {
 			return ""
 		}
 		revoked, rotated := namespace.DeepCopy(), source.DeepCopy()
-		setMark(revoked, simulation.Pick(draw, []string{none, "no"}))
+		setMark(revoked, simulation.Pick(draw, []string{none, "no", "ture"}))
 		w.Put(revoked)
-		rotated.Data = map[string][]byte{"key": w.newValue()}
+		rotated.Data = w.newData(draw)
+		if draw.IntN(3) == 0 {
+			setMark(rotated, "no")
+		}
 		w.Put(rotated)
 		w.edits++
-		return fmt.Sprintf("namespace %s says no, and Secret %s rotates", target, name)
+		return fmt.Sprintf("namespace %s says %q, and Secret %s rotates and says %q", target, answerOf(revoked), name, answerOf(rotated))
 	default:
 		if namespace == nil {
 			return ""
@@ -191,7 +203,7 @@ func (w *secrets) Edit(draw *rand.Rand) string {
 
 // plant has somebody create a Secret that is no copy, or looks like one.
 func (w *secrets) plant(draw *rand.Rand, namespace, name string) string {
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Data: map[string][]byte{"key": w.newValue()}, Type: corev1.SecretTypeOpaque}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Data: w.newData(draw), Type: corev1.SecretTypeOpaque}
 	what := draw.IntN(4)
 	if what > 0 {
 		secret.Labels = map[string]string{secretsync.LabelSourceNamespace: sourceNamespace}
@@ -220,10 +232,10 @@ func (w *secrets) disturb(draw *rand.Rand, secret *corev1.Secret) string {
 			w.Put(changed)
 			if source := w.secret(w.Store, sourceNamespace, secret.Name); source != nil && source.Immutable == nil {
 				source = source.DeepCopy()
-				source.Data = map[string][]byte{"key": w.newValue()}
+				source.Data = w.newData(draw)
 				w.Put(source)
 			}
-			w.refusing, w.since = draw.IntN(2) == 0, time.Now()
+			w.refusing, w.since = draw.IntN(4) > 0, time.Now()
 			return fmt.Sprintf("somebody makes %s immutable, and its source changes; a quota refuses new Secrets: %t", where, w.refusing)
 		}
 		changed.Labels = nil
@@ -244,7 +256,7 @@ func (w *secrets) disturb(draw *rand.Rand, secret *corev1.Secret) string {
 		w.isOpposed = true
 		w.DeleteNow(secretKey(secret.Namespace, secret.Name))
 		if secret.Namespace == sourceNamespace {
-			w.newSecret(secret.Namespace, secret.Name, simulation.Pick(draw, []string{"", "", none}))
+			w.newSecret(draw, secret.Namespace, secret.Name, simulation.Pick(draw, []string{"", "", none}))
 			return "another Secret takes the place of " + where
 		}
 		return w.plant(draw, secret.Namespace, secret.Name)
@@ -252,12 +264,9 @@ func (w *secrets) disturb(draw *rand.Rand, secret *corev1.Secret) string {
 		if secret.Immutable != nil {
 			return ""
 		}
-		changed.Data = map[string][]byte{"key": w.newValue()}
-		if draw.IntN(2) == 0 {
-			changed.Data["more"] = w.newValue()
-		}
+		changed.Data = w.newData(draw)
 		w.Put(changed)
-		return "Secret " + where + " has other data"
+		return fmt.Sprintf("Secret %s has other data: %d keys", where, len(changed.Data))
 	}
 }
 
@@ -312,7 +321,6 @@ type wish string
 
 const (
 	wanted   wish = "wanted"
-	followed wish = "followed, if it exists"
 	frozen   wish = "unclear"
 	unwanted wish = "unwanted"
 	gone     wish = "without a source"
@@ -328,7 +336,9 @@ func (w *secrets) wishOf(store apiserver.Store, namespace, name string) wish {
 	switch {
 	case targetSays == "no" || targetSays == none:
 		return unwanted
-	case source == nil || source.DeletionTimestamp != nil:
+	case targetSays != "yes" && (source == nil || answerOf(source) != "no"):
+		return frozen
+	case !isThere(source):
 		return gone
 	case answerOf(source) == "no":
 		return unwanted
@@ -346,11 +356,10 @@ func (w *secrets) wishOf(store apiserver.Store, namespace, name string) wish {
 	case hasNames && !slices.Contains(strings.Split(names, ","), namespace):
 		return unwanted
 	}
-	if targetSays != "yes" {
-		return followed
-	}
 	return wanted
 }
+
+func isThere(secret *corev1.Secret) bool { return secret != nil && secret.DeletionTimestamp == nil }
 
 func answerOf(obj metav1.Object) string {
 	value, ok := obj.GetAnnotations()[secretMark]
@@ -399,18 +408,12 @@ func (w *secrets) Check(x simulation.Exchange) {
 	case x.Verb == "delete" && (!isMade(before) || !in(read, wishIs(unwanted, gone))):
 		w.Fail("deletion", "%s, which somebody wants, or may want", what)
 	case x.Verb == "delete":
-		if !in(read, wishIs(unwanted)) && in(w.SinceTime(x.Decided.Add(-time.Minute)), func(s apiserver.Store) bool { return w.wishOf(s, x.Key.Namespace, x.Key.Name) != gone }) {
+		if !in(read, wishIs(unwanted)) && in(w.SinceTime(time.Now().Add(-time.Minute)), func(s apiserver.Store) bool { return isThere(w.secret(s, sourceNamespace, x.Key.Name)) }) {
 			w.Fail("deletion", "%s, whose source has just gone", what)
 		}
-	case x.Verb == "create" && (!in(read, wishIs(wanted)) || !in(read, isOfSource(after.Data))):
+	case (before == nil || !equality.Semantic.DeepEqual(before.Data, after.Data)) && (!in(read, wishIs(wanted)) || !in(read, isOfSource(after.Data))):
 		w.Fail("disclosure", "%s, which has not been wanted so since it was decided on", what)
-	case x.Verb == "patch" && !equality.Semantic.DeepEqual(before.Data, after.Data) &&
-		!in(read, func(s apiserver.Store) bool {
-			target := w.namespace(s, x.Key.Namespace)
-			return target != nil && answerOf(target) != "no" && answerOf(target) != none
-		}):
-		w.Fail("disclosure", "%s, although its namespace says no", what)
-	case x.Verb != "create" && (!in(known, wishIs(wanted, followed)) && !in(read, wishIs(wanted, followed)) || !in(known, isOfSource(after.Data))):
+	case x.Verb != "create" && (!in(known, wishIs(wanted)) && !in(read, wishIs(wanted)) || !in(known, isOfSource(after.Data))):
 		w.Fail("copy", "%s, which has not been wanted so", what)
 	}
 }
@@ -424,7 +427,7 @@ func (w *secrets) CheckEnd() {
 			switch is := w.wishOf(w.Store, namespace, name); {
 			case is == wanted && found == nil:
 				w.Fail("end", "there is no copy of %s in %s", name, namespace)
-			case (is == wanted || is == followed && isMade(found) && found.Immutable == nil) && isCopy(found) && !equality.Semantic.DeepEqual(found.Data, source.Data):
+			case is == wanted && isCopy(found) && !equality.Semantic.DeepEqual(found.Data, source.Data):
 				w.Fail("end", "the copy of %s in %s is not as its source", name, namespace)
 			case (is == unwanted || is == gone) && isMade(found) && !hasHeld:
 				w.Fail("end", "there is a copy of %s in %s, which is %s", name, namespace, is)

@@ -217,8 +217,23 @@ func TestAdoptionAndCleanUp(t *testing.T) {
 		kubectl(t, l, "label", "secret", "registry", "--namespace="+team, copied)
 	}
 	s.eventually("registry", teams...)
+
+	// A source is created empty and filled later, and is empty again for a moment. Somebody removes
+	// the data of a copy.
+	s.source("filled", func(secret *corev1.Secret) { secret.Type, secret.Data = corev1.SecretTypeOpaque, nil })
+	for _, change := range []struct{ namespace, patch string }{
+		{vault, `[{"op":"add","path":"/data","value":{"password":"b25l"}}]`},
+		{vault, `[{"op":"remove","path":"/data"}]`},
+		{vault, `[{"op":"add","path":"/data","value":{"password":"dHdv"}}]`},
+		{teams[0], `[{"op":"remove","path":"/data"}]`},
+	} {
+		s.eventually("filled", teams...)
+		kubectl(t, l, "patch", "secret", "filled", "--namespace="+change.namespace, "--type=json", "-p", change.patch)
+	}
+	s.eventually("filled", teams...)
 	kubectl(t, l, "annotate", "--overwrite", "secret", "--all", "--namespace="+vault, share+"=false")
 	s.eventually("registry")
+	s.eventually("filled")
 	kubectl(t, l, "get", "secret", "theirs", "--namespace=team-0")
 	requireUntold(s, c)
 }
