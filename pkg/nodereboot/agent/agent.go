@@ -48,6 +48,7 @@ import (
 
 	"nicoleh.io/k8s-controller/pkg/kit/backoff"
 	"nicoleh.io/k8s-controller/pkg/kit/patch"
+	"nicoleh.io/k8s-controller/pkg/kit/response"
 	"nicoleh.io/k8s-controller/pkg/kit/text"
 	"nicoleh.io/k8s-controller/pkg/kit/worker"
 	"nicoleh.io/k8s-controller/pkg/nodereboot/request"
@@ -201,10 +202,11 @@ func (a *Agent) act(ctx context.Context, node *corev1.Node, d Decision) (*corev1
 	default:
 	}
 	after, err := a.write(ctx, node, d)
-	if err == nil || apierrors.IsConflict(err) {
+	isStale := response.IsStale(err, corev1.Resource("nodes"), node.Name)
+	if err == nil || isStale {
 		a.doubtful = ""
 	}
-	if apierrors.IsConflict(err) {
+	if isStale {
 		a.drained = "" // the Node may have been schedulable in the meantime
 		return nil, worker.Deferred(err)
 	}

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/klog/v2"
 
+	"nicoleh.io/k8s-controller/pkg/kit/response"
 	"nicoleh.io/k8s-controller/pkg/nodereboot/request"
 )
 
@@ -128,8 +129,8 @@ func (a *Agent) evictPod(ctx context.Context, pod *corev1.Pod) (why string, isLe
 	case err == nil:
 		klog.FromContext(ctx).Info("Evicted", "pod", klog.KObj(pod))
 		return "is being evicted", true
-	case apierrors.IsNotFound(err), apierrors.IsConflict(err): // it is gone, and there can be another one of its name
-		return "", false
+	case response.IsStale(err, corev1.Resource("pods"), pod.Name): // it is gone, as the next list says
+		return "has changed meanwhile", true
 	}
 	return "is not evicted: " + inWords(err), false
 }

@@ -146,11 +146,25 @@ func TestDrainEvictsNoOtherPod(t *testing.T) {
 		gone := script.Get[corev1.Pod](d.Cluster, "default", "web-0")
 		script.Delete[corev1.Pod](d.Cluster, "default", "web-0", metav1.DeletePropagationBackground)
 		d.Set(newPod("web-0", func(pod *corev1.Pod) { pod.Spec.NodeName = "node-2" }))
-		if why, isLeaving := d.evictPod(t.Context(), gone); why != "" || isLeaving {
+		if why, isLeaving := d.evictPod(t.Context(), gone); !isLeaving {
 			t.Errorf("the Pod that is gone %s", why)
 		}
 		d.drains("the other one runs elsewhere", "", "web-0")
 	})
+}
+
+// A webhook can deny an eviction with any code. The Pod is still there.
+func TestDrainObeysWebhooks(t *testing.T) {
+	for _, reason := range []metav1.StatusReason{metav1.StatusReasonConflict, metav1.StatusReasonNotFound, metav1.StatusReasonForbidden} {
+		t.Run(string(reason), func(t *testing.T) {
+			inDrain(t, Config{}, func(_ *testing.T, d *drainer) {
+				d.Set(newPod("kafka-0"))
+				d.Fail("create pods eviction", byWebhook(reason))
+				d.drains("the webhook says no", "default/kafka-0 is not evicted: "+byWebhook(reason).Error(), "kafka-0")
+				d.drains("it says nothing", "default/kafka-0 is being evicted")
+			})
+		})
+	}
 }
 
 // A dry run evicts nobody, and says who would be in the way.
