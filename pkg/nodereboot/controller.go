@@ -96,6 +96,7 @@ type Controller struct {
 	usedSince      map[types.UID]use       // of each node that uses up a part of the budget
 	lastReport     map[string]time.Time    // of each node's agent
 	hold           Hold                    // as last found out
+	refusals       map[types.UID]Refusal   // of each node that cannot be written
 }
 
 // NewController wires a controller to its informers and starts nothing. The factory of the
@@ -111,6 +112,7 @@ func NewController(config Config, kube kubernetes.Interface, recorder record.Eve
 		neededSince:    map[types.UID]time.Time{},
 		usedSince:      map[types.UID]use{},
 		lastReport:     map[string]time.Time{},
+		refusals:       map[types.UID]Refusal{},
 	}
 	if config.PrometheusURL != "" {
 		client, err := prometheusClient(config)
@@ -164,6 +166,7 @@ func (c *Controller) observed(nodes []*corev1.Node) Observed {
 		NeededSince:    maps.Clone(c.neededSince),
 		LastReport:     maps.Clone(c.lastReport),
 		Hold:           c.hold,
+		Refusals:       maps.Clone(c.refusals),
 	}
 }
 
@@ -232,6 +235,7 @@ func (c *Controller) act(ctx context.Context, d Decision) (*corev1.Node, error) 
 		return nil, err
 	}
 	after, err := c.kube.CoreV1().Nodes().Patch(ctx, d.Node.Name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager})
+	c.trackRefusal(d, err)
 	if response.IsStale(err, corev1.Resource("nodes"), d.Node.Name) {
 		return nil, worker.Deferred(fmt.Errorf("node %s has changed or is gone since the decision: %w", d.Node.Name, err))
 	}

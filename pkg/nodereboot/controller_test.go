@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/utils/ptr"
 
+	"nicoleh.io/k8s-controller/pkg/kittest/apiserver"
 	"nicoleh.io/k8s-controller/pkg/kittest/script"
 	"nicoleh.io/k8s-controller/pkg/nodereboot/request"
 )
@@ -121,32 +123,177 @@ func testGrantIsTakenBack(t *testing.T, s *scripted) {
 	}
 }
 
-// A step that the API server refuses is retried with back-off, although kubelets keep
-// reporting that nothing has changed.
-func TestRefusedStepBacksOff(t *testing.T) { inCluster(t, nil, testRefusedStepBacksOff) }
-
-func testRefusedStepBacksOff(t *testing.T, s *scripted) {
-	s.Refuse(func(request string) error {
-		if request == "patch nodes" {
-			return apierrors.NewForbidden(corev1.Resource("nodes"), "a", errors.New("a policy denies it"))
-		}
-		return nil
-	})
-	s.Set(node("a", needed))
-	s.Set(node("b"))
-	s.run("a")
-	time.Sleep(time.Minute)
-	s.ForgetRequests()
-	for i := range 60 {
-		time.Sleep(time.Second)
-		script.Edit(s.Cluster, "", "b", func(n *corev1.Node) {
-			n.Status.Conditions[0].LastHeartbeatTime = metav1.Now()
-			n.Status.Images = []corev1.ContainerImage{{Names: []string{fmt.Sprint(i)}}}
+// A node that cannot be written is passed over for some minutes, and the others have their turns. It
+// still counts as it did, and its reason says so until it is granted its reboot.
+func TestNodeThatCannotBeWritten(t *testing.T) {
+	const words = "ValidatingAdmissionPolicy 'protected' with binding 'protected' denied request: hands off"
+	denied := apierrors.NewForbidden(corev1.Resource("nodes"), "a", errors.New(words))
+	busy := apierrors.NewConflict(corev1.Resource("nodes"), "a", errors.New("the object has been modified"))
+	byWebhook := apierrors.NewConflict(corev1.Resource("nodes"), "a", nil)
+	byWebhook.ErrStatus.Message = `admission webhook "nodes.example.com" denied the request: hands off`
+	all := func(*corev1.Node) bool { return true }
+	for name, tt := range map[string]struct {
+		budget      string
+		node        *corev1.Node
+		with        error
+		refuses     func(after *corev1.Node) bool
+		wantGranted []string // besides the node
+		wantUsed    bool     // whether the node keeps its part of the budget
+	}{
+		"a policy refuses all":         {"3", node("a", needed), denied, all, []string{"b", "c"}, false},
+		"a webhook denies all, by 409": {"3", node("a", needed), byWebhook, all, []string{"b", "c"}, false},
+		"each write conflicts":         {"3", node("a", needed), busy, all, []string{"b", "c"}, false},
+		"a policy refuses grants":      {"3", node("a", needed), denied, request.IsGranted, []string{"b", "c"}, false},
+		"it stays chosen":              {"2", node("a", needed, next), denied, all, []string{"b"}, true},
+		"it stays chosen for nothing":  {"2", node("a", next), denied, all, []string{"b"}, true},
+		"a grant stays that is over":   {"2", node("a", with(request.Now, "2000-01-01T00:00:00Z")), denied, all, []string{"b"}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inCluster(t, []string{"-nodereboot-max-unavailable=" + tt.budget}, func(t *testing.T, s *scripted) {
+				s.Set(tt.node)
+				s.Set(node("b", needed))
+				s.Set(node("c", needed))
+				var tries atomic.Int64
+				s.Admit(func(a apiserver.Admission) error {
+					after, isNode := a.Object.(*corev1.Node)
+					if !isNode || after.Name != "a" || !tt.refuses(after) {
+						return nil
+					}
+					if after.Annotations["kubelet"] != a.Old.GetAnnotations()["kubelet"] {
+						return nil
+					}
+					tries.Add(1)
+					return tt.with
+				})
+				s.run("a", "b", "c")
+				for range 9 {
+					time.Sleep(time.Minute)
+					script.Edit(s.Cluster, "", "a", with("kubelet", time.Now().String()))
+				}
+				var granted []string
+				for _, name := range []string{"b", "c"} {
+					if request.IsGranted(s.node(name)) {
+						granted = append(granted, name)
+					}
+				}
+				isUsed := usedBy(s.node("a")) != ""
+				if !slices.Equal(granted, tt.wantGranted) || isUsed != tt.wantUsed || tries.Load() < 2 || tries.Load() > 6 {
+					t.Errorf("granted %v, and the node itself counts as unavailable: %t, after %d tries", granted, isUsed, tries.Load())
+				}
+				told := slices.DeleteFunc(s.events(), func(event string) bool { return !strings.Contains(event, "(Refused)") })
+				if len(told) != 1 || !strings.HasSuffix(told[0], tt.with.Error()) {
+					t.Errorf("events %q", told)
+				}
+				if n := gauge(t, "nodereboot_waiting_nodes")[Refused]; n != 1 {
+					t.Errorf("%g nodes wait because of that", n)
+				}
+				s.Admit(nil)
+				time.Sleep(20 * time.Minute)
+				if n := gauge(t, "nodereboot_waiting_nodes")[Refused]; n != 0 {
+					t.Errorf("when it can be written, it has %v, and %g nodes wait because of that", s.node("a").Annotations, n)
+				}
+			})
 		})
 	}
-	if repeated := s.Requests("patch nodes"); repeated == 0 || repeated > 3 {
-		t.Errorf("the step was repeated %d times within a minute", repeated)
-	}
+}
+
+// Nodes that are always refused do not have the first turns again and again, although there are
+// more of them than the back-off lets pass before the first one is tried again. The reason of
+// each lasts while it is tried.
+func TestManyNodesThatCannotBeWritten(t *testing.T) {
+	inCluster(t, []string{"-nodereboot-max-unavailable=2"}, func(t *testing.T, s *scripted) {
+		s.Admit(func(a apiserver.Admission) error {
+			if strings.HasPrefix(a.Key.Name, "protected-") && a.Key.Resource.Resource == "nodes" {
+				return apierrors.NewForbidden(corev1.Resource("nodes"), a.Key.Name, errors.New("hands off"))
+			}
+			return nil
+		})
+		agents := []string{"worker"}
+		for i := range 20 {
+			agents = append(agents, fmt.Sprintf("protected-%02d", i))
+		}
+		for _, name := range agents {
+			s.Set(node(name, needed))
+		}
+		var isLater atomic.Bool
+		s.onList = func(url.Values) {
+			if !isLater.Load() {
+				return
+			}
+			if n := gauge(t, "nodereboot_waiting_nodes")[Refused]; n != 20 {
+				t.Errorf("while one is tried, %g nodes wait because of that", n)
+			}
+		}
+		s.run(agents...)
+		time.Sleep(40 * time.Minute)
+		isLater.Store(true)
+		if n := s.node("worker"); request.LastGranted(n).IsZero() {
+			t.Errorf("the node that can be written has %v", n.Annotations)
+		}
+		time.Sleep(10 * time.Minute)
+	})
+}
+
+// What is known about refusals ends with the need for a reboot, and with the node.
+func TestRefusalsAreForgotten(t *testing.T) {
+	inCluster(t, nil, func(t *testing.T, s *scripted) {
+		asks, is := node("a", needed), node("a")
+		chosen := node("a", next)
+		denied := apierrors.NewForbidden(corev1.Resource("nodes"), "a", errors.New("hands off"))
+		require := func(when string, want int) {
+			t.Helper()
+			if got := len(s.refusals); got != want {
+				t.Errorf("%s: %d refusals are known, want %d", when, got, want)
+			}
+		}
+		s.trackRefusal(Decision{Step: Choose, Node: asks}, errors.New("the connection was lost"))
+		require("nobody has refused it", 0)
+		s.trackRefusal(Decision{Step: Choose, Node: asks}, denied)
+		s.trackNode(asks, chosen)
+		s.trackRefusal(Decision{Step: PassOver, Node: asks}, nil)
+		require("it is not granted", 1)
+		s.trackNode(chosen, is)
+		require("it needs no reboot", 0)
+		s.trackRefusal(Decision{Step: Choose, Node: asks}, denied)
+		s.trackRefusal(Decision{Step: Grant, Node: asks}, nil)
+		require("it is granted", 0)
+		s.trackRefusal(Decision{Step: Choose, Node: asks}, denied)
+		s.trackNode(asks, nil)
+		require("it is gone", 0)
+	})
+}
+
+// A refused step is tried again after some minutes, although kubelets keep reporting that nothing
+// has changed. Once a write has conflicted, that is normal: it is tried again at once.
+func TestRefusedStepIsRepeatedLater(t *testing.T) {
+	inCluster(t, nil, func(t *testing.T, s *scripted) {
+		s.Fail("patch nodes", apierrors.NewConflict(corev1.Resource("nodes"), "a", errors.New("the object has been modified")))
+		s.Set(node("a", needed))
+		s.Set(node("b"))
+		s.run("a")
+		time.Sleep(time.Second)
+		if n := s.node("a"); !request.IsGranted(n) {
+			t.Errorf("after one conflict, it has %v", n.Annotations)
+		}
+		s.Refuse(func(request string) error {
+			if request == "patch nodes" {
+				return apierrors.NewForbidden(corev1.Resource("nodes"), "a", errors.New("a policy denies it"))
+			}
+			return nil
+		})
+		s.annotate("a", request.Needed, "")
+		s.ForgetRequests()
+		for i := range 600 {
+			time.Sleep(time.Second)
+			script.Edit(s.Cluster, "", "b", func(n *corev1.Node) {
+				n.Status.Conditions[0].LastHeartbeatTime = metav1.Now()
+				n.Status.Images = []corev1.ContainerImage{{Names: []string{fmt.Sprint(i)}}}
+			})
+		}
+		if repeated := s.Requests("patch nodes"); repeated != 2 {
+			t.Errorf("the step was repeated %d times within ten minutes", repeated)
+		}
+	})
 }
 
 // A live list of all nodes is read page by page, and what is not needed is not kept.

@@ -30,6 +30,17 @@ type Observed struct {
 	LastReport map[string]time.Time
 	// Hold is what else holds reboots back.
 	Hold Hold
+	// Refusals says which nodes cannot be written, as far as this process knows.
+	Refusals map[types.UID]Refusal
+}
+
+// Refusal is that the API server does not let the controller write a node.
+type Refusal struct {
+	Step      Step      // the last one that was refused; empty if none was
+	Note      string    // for people
+	Until     time.Time // until when the node is passed over
+	Times     int       // how often that was so since the last grant
+	conflicts int       // how many there were since the last grant; a few are normal
 }
 
 // Decision is the next step, and which nodes have to wait.
@@ -99,13 +110,17 @@ const (
 	PodsUnknown    = "PodsUnknown"    // the API server does not say whether such a Pod runs
 	PodRuns        = "PodRuns"        // a Pod that must not be disturbed runs on the node
 	RebootFailed   = "RebootFailed"   // its last reboot had no effect, and nobody has asked again
+	Refused        = "Refused"        // the API server does not let the controller write the node
 	StillRebooting = "StillRebooting" // an earlier reboot of the same node is not finished
 	TooSoon        = "TooSoon"        // the last grant was only a short time ago
 	WindowClosed   = "WindowClosed"   // it is not the time for reboots
 )
 
 // Reasons lists all of them.
-var Reasons = []string{AgentSilent, AlertFires, AlertsUnknown, BadTime, BudgetIsZero, BudgetIsUsedUp, InLine, NotBefore, PodRuns, PodsUnknown, RebootFailed, StillRebooting, TooSoon, WindowClosed}
+var Reasons = []string{
+	AgentSilent, AlertFires, AlertsUnknown, BadTime, BudgetIsZero, BudgetIsUsedUp, InLine, NotBefore, PodRuns, PodsUnknown, RebootFailed,
+	Refused, StillRebooting, TooSoon, WindowClosed,
+}
 
 // Decide brings at most one node a step closer to its reboot: the one whose turn it is. It
 // chooses the node if fewer others are unavailable than may be, in the whole cluster, in
@@ -115,15 +130,25 @@ var Reasons = []string{AgentSilent, AlertFires, AlertsUnknown, BadTime, BudgetIs
 //
 // A grant that is over and was not used is taken back: an agent that is down would keep its
 // part of the budget for ever. The agent gives it back, too, but only once it runs.
+//
+// A node that cannot be written counts as it did, and does not hold up the others: for a while, no
+// step is tried but that it is no longer chosen. From the second time on it has the last turn, and
+// that is the reason why it waits until it is granted its reboot.
 func Decide(o Observed) Decision {
 	budgets, last := budgetsOf(o), o.lastGrant()
 	d := Decision{Nodes: len(o.Nodes), Budget: budgets[0].max, Unavailable: budgets[0].unavailable}
 	var turns, chosen []*corev1.Node
 	for _, node := range o.Nodes {
-		if isAsking(node) {
+		refusal := o.Refusals[node.UID]
+		left := max(0, refusal.Until.Sub(o.Now))
+		switch used := usedBy(node); {
+		case isAsking(node):
 			turns = append(turns, node)
+		case refusal.Times > 0 && (used == Chosen || used == Granted):
+			d.Waiting = append(d.Waiting, Waiting{Node: node, Reason: Refused, Note: refusal.Note})
 		}
-		if request.IsNext(node) {
+		d.RequeueAfter = backoff.MinRequeue(d.RequeueAfter, left)
+		if request.IsNext(node) && (refusal.Step != PassOver || left == 0) {
 			chosen = append(chosen, node)
 		}
 		if hasFailed(node) {
@@ -145,11 +170,14 @@ func Decide(o Observed) Decision {
 	d.takeBack(o)
 	for _, node := range turns {
 		reason, note, requeueAfter := o.obstacle(node, budgets, last)
-		switch {
-		case node == d.Node && d.Step == Grant:
-			continue
-		case reason == "" && d.Step == Rest:
+		isTurn := reason == "" && d.Step == Rest
+		if isTurn {
 			d.setStep(o, Choose, node)
+		}
+		switch refusal := o.Refusals[node.UID]; {
+		case refusal.Times > 1 && reason != NotBefore:
+			reason, note = Refused, refusal.Note
+		case isTurn, node == d.Node && d.Step == Grant:
 			continue
 		case reason == "":
 			reason, note = InLine, "it is the turn of "+d.Node.Name
@@ -181,7 +209,7 @@ func (d *Decision) takeBack(o Observed) {
 		left := overAt.Sub(o.Now)
 		if left > 0 {
 			d.RequeueAfter = backoff.MinRequeue(d.RequeueAfter, left)
-		} else if d.Step == Rest {
+		} else if d.Step == Rest && !o.Now.Before(o.Refusals[node.UID].Until) {
 			d.setStep(o, TakeBack, node)
 		}
 	}
@@ -217,7 +245,13 @@ func (o Observed) byTurn(a, b *corev1.Node) int {
 		}
 		return at
 	}
-	return cmp.Or(due(a).Compare(due(b)), o.lastGranted(a).Compare(o.lastGranted(b)), cmp.Compare(a.Name, b.Name))
+	refused := func(node *corev1.Node) int { return max(1, o.Refusals[node.UID].Times) }
+	return cmp.Or(
+		due(a).Compare(due(b)),
+		cmp.Compare(refused(a), refused(b)),
+		o.lastGranted(a).Compare(o.lastGranted(b)),
+		cmp.Compare(a.Name, b.Name),
+	)
 }
 
 // obstacle returns why a node that asks for a reboot has to wait, regardless of how many
@@ -232,6 +266,9 @@ func (o Observed) obstacle(node *corev1.Node, budgets []budget, lastGrant time.T
 		return BadTime, err.Error(), 0
 	case wait > 0:
 		return NotBefore, "the reboot was requested for " + notBefore.UTC().Format(time.RFC3339) + " or later", wait
+	}
+	if refusal := o.Refusals[node.UID]; o.Now.Before(refusal.Until) {
+		return Refused, refusal.Note, 0
 	}
 	if reported, isKnown := o.LastReport[node.Name]; !isKnown {
 		return AgentSilent, "no agent has reported that it runs on this node and can reboot it", o.untilReport(node)

@@ -78,7 +78,12 @@ func TestDecide(t *testing.T) {
 // line of its own.
 func observe(t *testing.T, d *datadriven.TestData) Observed {
 	t.Helper()
-	o := Observed{Now: noon, AvailableSince: map[types.UID]time.Time{}, LastReport: map[string]time.Time{}}
+	o := Observed{
+		Now:            noon,
+		AvailableSince: map[types.UID]time.Time{},
+		LastReport:     map[string]time.Time{},
+		Refusals:       map[types.UID]Refusal{},
+	}
 	flags := flag.NewFlagSet("", flag.ContinueOnError)
 	addFlags(flags, &o.Config)
 	for line := range strings.Lines(d.Input) {
@@ -138,6 +143,12 @@ func parseNode(t *testing.T, d *datadriven.TestData, o *Observed, name string, a
 		"available":     func(value string) { o.AvailableSince[n.UID] = noon.Add(duration(t, d, value)) },
 		"no-agent":      func(string) { delete(o.LastReport, name) },
 		"reported":      func(value string) { o.LastReport[name] = noon.Add(duration(t, d, value)) },
+		"refused": func(step string) {
+			o.Refusals[n.UID] = Refusal{Step: Step(step), Note: "a policy denies it", Until: noon.Add(refusedFor), Times: 1}
+		},
+		"refused-again": func(step string) {
+			o.Refusals[n.UID] = Refusal{Step: Step(step), Note: "a policy denies it", Until: noon, Times: 2}
+		},
 		"label": func(value string) {
 			key, value, _ := strings.Cut(value, "=")
 			labeled(key, value)(n)

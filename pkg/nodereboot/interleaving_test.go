@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"nicoleh.io/k8s-controller/pkg/nodereboot/request"
@@ -75,19 +76,27 @@ func (c cluster) next(most int) (all []cluster) {
 		}
 	}
 	// A controller lists all nodes, and sends its write. Its clock may say that all grants
-	// are over, or that none is.
+	// are over, or that none is. One of its writes may have been refused.
 	for _, now := range []time.Time{noon, noon.Add(time.Hour)} {
-		all = append(all, c.decided(now, most)...)
+		all = append(all, c.decided(now, most, nil)...)
+		for i := range c.nodes {
+			for _, step := range []Step{Choose, Grant, PassOver, TakeBack} {
+				refusal := Refusal{Step: step, Until: now.Add(refusedFor), Times: 2}
+				all = append(all, c.decided(now, most, map[types.UID]Refusal{types.UID(nodeName(i)): refusal})...)
+			}
+		}
 	}
 	return all
 }
 
+func nodeName(i int) string { return string(rune('a' + i)) }
+
 // decided returns the cluster after a controller has sent its write at that time; nothing if
 // it has none to send.
-func (c cluster) decided(now time.Time, most int) (all []cluster) {
-	o := Observed{Now: now, Config: Config{MaxUnavailable: intstr.FromInt(most)}}
+func (c cluster) decided(now time.Time, most int, refusals map[types.UID]Refusal) (all []cluster) {
+	o := Observed{Now: now, Config: Config{MaxUnavailable: intstr.FromInt(most)}, Refusals: refusals}
 	for i, a := range c.nodes {
-		n := node(string(rune('a' + i)))
+		n := node(nodeName(i))
 		for bit, name := range written {
 			if a&(1<<bit) != 0 {
 				with(name, "")(n)

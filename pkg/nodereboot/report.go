@@ -106,11 +106,11 @@ func (c *Controller) logSelections(ctx context.Context, o Observed) {
 // reasonsOf returns why nodes wait, by UID.
 func reasonsOf(d Decision) map[types.UID]string {
 	reasons := map[types.UID]string{}
-	for _, w := range d.Waiting {
-		reasons[w.Node.UID] = w.Reason
-	}
 	if d.Step == Choose || d.Step == Grant {
 		reasons[d.Node.UID] = InLine
+	}
+	for _, w := range d.Waiting {
+		reasons[w.Node.UID] = w.Reason
 	}
 	return reasons
 }

@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -32,6 +34,8 @@ type reboots struct {
 	hosts   map[string]*host // by node
 	granted map[string]bool  // nodes to which the program has granted a reboot that is not over
 	report  time.Time        // when the agents report next
+	refused string           // the node that a policy does not let the program write; empty if there is none
+	relents time.Time        // when the policy ends; zero if that is not known
 }
 
 // host is the machine of a node. Its agent decides as the real one does.
@@ -116,6 +120,10 @@ func (w *reboots) reportAgents() {
 func (w *reboots) Act() (next time.Time) {
 	if !time.Now().Before(w.report) {
 		w.reportAgents()
+	}
+	if !w.relents.IsZero() && !time.Now().Before(w.relents) {
+		w.checkOthers()
+		w.refused, w.relents = "", time.Time{}
 	}
 	next = w.report
 	for _, node := range w.nodes(w.Store) {
@@ -245,7 +253,7 @@ func (w *reboots) disturb(draw *rand.Rand, node *corev1.Node) string {
 	changed := node.DeepCopy()
 	changed.Annotations = maps.Clone(node.Annotations)
 	var what string
-	switch draw.IntN(16) {
+	switch draw.IntN(17) {
 	case 0:
 		setReady(changed, simulation.Pick(draw, []corev1.ConditionStatus{corev1.ConditionTrue, corev1.ConditionUnknown}))
 		what = fmt.Sprintf("is Ready: %s", changed.Status.Conditions[0].Status)
@@ -262,7 +270,8 @@ func (w *reboots) disturb(draw *rand.Rand, node *corev1.Node) string {
 		return fmt.Sprintf("the agent of %s is silent: %t", node.Name, h.isSilent)
 	case 4:
 		delete(changed.Annotations, request.Needed)
-		h.isAsked, what = h.isAsked && !request.IsNeeded(node), "needs no reboot" // what is granted is no request any more
+		isRequest := request.IsNeeded(node) && !request.IsGranted(node) // what is granted is no request any more
+		h.isAsked, what = h.isAsked && !isRequest, "needs no reboot"
 	case 5:
 		delete(changed.Annotations, request.Next)
 		what = "is not the next"
@@ -287,6 +296,13 @@ func (w *reboots) disturb(draw *rand.Rand, node *corev1.Node) string {
 	case 13:
 		h.staysUp = !h.staysUp
 		return fmt.Sprintf("%s does not go down: %t", node.Name, h.staysUp)
+	case 14:
+		if w.refused == node.Name {
+			w.refused = ""
+		} else {
+			w.refused = node.Name
+		}
+		return fmt.Sprintf("a policy refuses writes of %q", w.refused)
 	default:
 		metav1.SetMetaDataAnnotation(&changed.ObjectMeta, request.Needed, "")
 		h.isAsked, what = true, "needs a reboot"
@@ -304,12 +320,17 @@ func (w *reboots) Interfere(draw *rand.Rand, _ string, key apiserver.Key) string
 }
 
 // Admit implements World.
-func (w *reboots) Admit(apiserver.Admission) error { return nil }
+func (w *reboots) Admit(a apiserver.Admission) error {
+	if a.Key.Resource.Resource != "nodes" || a.Key.Name != w.refused {
+		return nil
+	}
+	return apierrors.NewForbidden(a.Key.Resource, a.Key.Name, fmt.Errorf("it is protected"))
+}
 
 // Mutate implements World.
 func (w *reboots) Mutate(apiserver.Admission) {}
 
-// Settle implements World. One node after the other reboots.
+// Settle implements World. One node after the other reboots, and one that is refused comes last.
 func (w *reboots) Settle() time.Duration {
 	for _, h := range w.hosts {
 		h.isSilent, h.isStuck, h.staysUp = false, false, false
@@ -323,7 +344,11 @@ func (w *reboots) Settle() time.Duration {
 		setReady(changed, corev1.ConditionTrue)
 		w.Put(changed)
 	}
-	return 15 * time.Minute
+	if w.refused == "" {
+		return 15 * time.Minute
+	}
+	w.relents = time.Now().Add(15 * time.Minute)
+	return 25 * time.Minute
 }
 
 // Check implements World.
@@ -378,12 +403,33 @@ func (w *reboots) checkBudget(x simulation.Exchange) {
 // CheckEnd implements World.
 func (w *reboots) CheckEnd() {
 	for _, node := range w.nodes(w.Store) {
-		if request.IsNeeded(node) || request.IsGranted(node) || request.IsNext(node) {
+		if isOpen(node) {
 			w.Fail("end", "%s still has %v", node.Name, node.Annotations)
 		}
 		w.checkCordon(node)
 	}
 	w.checkRequests()
+}
+
+// isOpen reports whether a node has a reboot before it.
+func isOpen(node *corev1.Node) bool {
+	return request.IsNeeded(node) || request.IsGranted(node) || request.IsNext(node)
+}
+
+// checkOthers checks that a node that cannot be written has held up nobody, unless it uses up a part
+// of the budget.
+func (w *reboots) checkOthers() {
+	nodes := w.nodes(w.Store)
+	if slices.ContainsFunc(nodes, func(node *corev1.Node) bool {
+		return node.Name == w.refused && (request.IsGranted(node) || request.IsNext(node))
+	}) {
+		return
+	}
+	for _, node := range nodes {
+		if node.Name != w.refused && isOpen(node) {
+			w.Fail("others", "%s still has %v, because nobody may write %s", node.Name, node.Annotations, w.refused)
+		}
+	}
 }
 
 // checkRequests checks that a history without faults costs two writes for each edit: a node that

@@ -10,12 +10,21 @@ import (
 	coordinationinformers "k8s.io/client-go/informers/coordination/v1"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 
+	"nicoleh.io/k8s-controller/pkg/kit/response"
+	"nicoleh.io/k8s-controller/pkg/kit/text"
 	"nicoleh.io/k8s-controller/pkg/nodereboot/request"
 )
 
 // idlePeriod is how often nodes are looked at while kubelets only report that nothing has
 // changed. A step that the API server refuses is not repeated with each such report.
 const idlePeriod = time.Minute
+
+// A node that cannot be written is passed over for refusedFor: when a write was refused, or the
+// maxConflicts-th one has conflicted.
+const (
+	refusedFor   = 5 * time.Minute
+	maxConflicts = 3
+)
 
 // watchNodes tracks each node, and queues a sync when one changes.
 func (c *Controller) watchNodes(nodes coreinformers.NodeIndexInformer) error {
@@ -115,10 +124,14 @@ func (c *Controller) trackNode(before, after *corev1.Node) {
 		delete(c.availableSince, before.UID)
 		delete(c.neededSince, before.UID)
 		delete(c.usedSince, before.UID)
+		delete(c.refusals, before.UID)
 		before = nil
 	}
 	if after == nil {
 		return
+	}
+	if !needsReboot(after) && !request.IsNext(after) {
+		delete(c.refusals, after.UID)
 	}
 	c.trackNeed(after)
 	isBack := before != nil && hasFinished(before, after, c.usedSince[after.UID].bootID)
@@ -196,6 +209,30 @@ func (c *Controller) trackUse(node *corev1.Node, isNew bool) {
 		}
 		c.usedSince[node.UID] = use{is, since, node.Status.NodeInfo.BootID}
 	}
+}
+
+// trackRefusal records whether a node can be written, after a step was tried. That it can be chosen
+// and passed over says little.
+func (c *Controller) trackRefusal(d Decision, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	refusal := c.refusals[d.Node.UID]
+	isConflict := response.IsConflict(err)
+	if isConflict {
+		refusal.conflicts++
+	}
+	switch {
+	case err == nil && (d.Step == Grant || d.Step == TakeBack):
+		delete(c.refusals, d.Node.UID)
+		return
+	case response.IsRefusal(err) && (!isConflict || refusal.conflicts >= maxConflicts):
+		refusal.Step, refusal.Until = d.Step, time.Now().Add(refusedFor)
+		refusal.Times++
+		refusal.Note = "the Node cannot be written: " + text.Clip(err.Error(), maxError)
+	case !isConflict:
+		return
+	}
+	c.refusals[d.Node.UID] = refusal
 }
 
 // trackAgent records that an agent has renewed its Lease, and returns whether the agent was

@@ -161,13 +161,37 @@ func (m *machine) goDown() {
 	m.agent.Start(m.t)
 }
 
+// protect creates a policy that lets nobody choose this node.
+func protect(t *testing.T, l *lab.Lab, node string) {
+	t.Helper()
+	policy := fmt.Sprintf(`{apiVersion: admissionregistration.k8s.io/v1, kind: ValidatingAdmissionPolicy, metadata: {name: protected},
+  spec: {matchConstraints: {resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [UPDATE], resources: [nodes], resourceNames: [%s]}]},
+  validations: [{expression: "!has(object.metadata.annotations) || !('%s' in object.metadata.annotations)", message: hands off}]}}
+---
+{apiVersion: admissionregistration.k8s.io/v1, kind: ValidatingAdmissionPolicyBinding, metadata: {name: protected},
+  spec: {policyName: protected, validationActions: [Deny]}}`, node, request.Next)
+	if _, err := l.TryKubectl(t.Context(), policy, "apply", "--filename=-"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the policy protects "+node, func() error {
+		_, err := l.TryKubectl(t.Context(), "", "annotate", "node", node, "--dry-run=server", request.Next+"=")
+		if err == nil || !strings.Contains(err.Error(), "hands off") {
+			return fmt.Errorf("it does not: %w", err)
+		}
+		return nil
+	})
+}
+
 // Nodes are drained and rebooted, and left as they were. Their agents are killed while the
-// system goes down.
+// system goes down. The first node cannot be written, which is told and holds up nobody.
 func TestNodeReboot(t *testing.T) {
 	t.Parallel()
-	l := newNodes(t, 2)
+	l := newNodes(t, 3)
+	protect(t, l, "node-1")
+	protected, fresh, cordoned := newMachine(t, l, "node-1"), newMachine(t, l, "node-2"), newMachine(t, l, "node-3")
+	protected.ask()
+	protected.agent.StartForTest(t)
 	l.StartController(t, "-controllers=nodereboot", "-nodereboot-max-unavailable=2")
-	fresh, cordoned := newMachine(t, l, "node-1"), newMachine(t, l, "node-2")
 	cordoned.patch(`{"spec":{"unschedulable":true}}`)
 	machines := []*machine{fresh, cordoned}
 	for _, m := range machines {
@@ -185,6 +209,10 @@ func TestNodeReboot(t *testing.T) {
 		if m.reboots() != 1 || n.Spec.Unschedulable != (m == cordoned) || n.Annotations["example.com/kept"] != "x" {
 			t.Errorf("%s was rebooted %d times, is cordoned: %t, and has the annotations %v", m.node, m.reboots(), n.Spec.Unschedulable, n.Annotations)
 		}
+	}
+	told := kubectl(t, l, "get", "events", "--field-selector=involvedObject.name=node-1,reason=RebootWaiting")
+	if !containsAll(told, "(Refused)", "hands off") {
+		t.Errorf("about the protected node, the events are\n%s", told)
 	}
 	requireAgentsLeastPrivilege(t, l)
 }

@@ -39,6 +39,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	kubeinformers "k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
@@ -48,6 +49,7 @@ import (
 
 	"nicoleh.io/k8s-controller/pkg/kit/backoff"
 	"nicoleh.io/k8s-controller/pkg/kit/patch"
+	"nicoleh.io/k8s-controller/pkg/kit/response"
 	"nicoleh.io/k8s-controller/pkg/kit/text"
 	"nicoleh.io/k8s-controller/pkg/kit/worker"
 	"nicoleh.io/k8s-controller/pkg/nodereboot/request"
@@ -72,13 +74,14 @@ type Agent struct {
 	loop   *worker.Loop
 
 	// Only sync reads and writes these; it has one object to sync.
-	drained   string // the record of the work for which the node was drained
-	drainErr  error  // what kept the last attempt to drain from succeeding
-	toldOf    string // the record of the work for which it was reported what a drain waits for
-	doubtful  string // the record that was written before the reboot command without an answer
-	outcome   string // how the last reboot command ended; empty if this process does not know
-	rehearsed string // what a dry run has gone through already
-	unable    error  // why the host cannot be rebooted; known before the first sync
+	drained   string              // the record of the work for which the node was drained
+	drainErr  error               // what kept the last attempt to drain from succeeding
+	toEvict   sets.Set[types.UID] // the Pods that were there when the drain began; nil before
+	toldOf    string              // the record of the work for which it was reported what a drain waits for
+	doubtful  string              // the record that was written before the reboot command without an answer
+	outcome   string              // how the last reboot command ended; empty if this process does not know
+	rehearsed string              // what a dry run has gone through already
+	unable    error               // why the host cannot be rebooted; known before the first sync
 	// trouble is why nothing can be decided or rebooted, as last reported; empty if something can.
 	trouble      string
 	troubleSince time.Time
@@ -181,6 +184,9 @@ func (a *Agent) decide(node *corev1.Node) (Decision, error) {
 // before the next step.
 func (a *Agent) act(ctx context.Context, node *corev1.Node, d Decision) (*corev1.Node, error) {
 	klog.FromContext(ctx).Info("Taking a step", "step", d.Step, "dryRun", a.config.DryRun)
+	if d.Step != Drain {
+		a.toEvict = nil // the Node is, or may have been, schedulable before the next drain
+	}
 	switch d.Step {
 	case Drain:
 		return a.drain(ctx, node, d.RequeueAfter)
@@ -201,10 +207,11 @@ func (a *Agent) act(ctx context.Context, node *corev1.Node, d Decision) (*corev1
 	default:
 	}
 	after, err := a.write(ctx, node, d)
-	if err == nil || apierrors.IsConflict(err) {
+	isStale := response.IsStale(err, corev1.Resource("nodes"), node.Name)
+	if err == nil || isStale {
 		a.doubtful = ""
 	}
-	if apierrors.IsConflict(err) {
+	if isStale {
 		a.drained = "" // the Node may have been schedulable in the meantime
 		return nil, worker.Deferred(err)
 	}

@@ -20,6 +20,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	kubeinformers "k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
@@ -99,6 +100,16 @@ func TestCommandEnds(t *testing.T) {
 	}
 }
 
+// byWebhook returns how a webhook denies a request with 409 and some reason.
+func byWebhook(reason metav1.StatusReason) *apierrors.StatusError {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status:  metav1.StatusFailure,
+		Code:    http.StatusConflict,
+		Reason:  reason,
+		Message: `admission webhook "x.example.com" denied the request: not now`,
+	}}
+}
+
 // A reboot is given up only after an event has said so. An event that the API server refuses does
 // not keep the node unavailable for ever.
 func TestGivingUpIsReportedFirst(t *testing.T) {
@@ -111,8 +122,9 @@ func TestGivingUpIsReportedFirst(t *testing.T) {
 		events      error // the response to the event
 		wantGivenUp bool
 	}{
-		"the event is not written": {apierrors.NewInternalError(errors.New("etcd is down")), false},
-		"the event is refused":     {apierrors.NewForbidden(corev1.Resource("events"), "", errors.New("no permission")), true},
+		"a webhook denies the event": {byWebhook(metav1.StatusReasonConflict), true},
+		"the event is not written":   {apierrors.NewInternalError(errors.New("etcd is down")), false},
+		"the event is refused":       {apierrors.NewForbidden(corev1.Resource("events"), "", errors.New("no permission")), true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inCluster(t, n, func(t *testing.T, c *scripted) {
@@ -126,22 +138,26 @@ func TestGivingUpIsReportedFirst(t *testing.T) {
 	}
 }
 
-// That the node was drained no longer counts once it may have been schedulable since.
+// That the node was drained no longer counts once it may have been schedulable since. A webhook that
+// denies a write says nothing about that.
 func TestDrainIsForgotten(t *testing.T) {
 	n := node(map[string]string{request.InProgress: "x"})
-	for name, response := range map[string]error{
-		"the agent cordons the node again":  nil,
-		"someone else has changed the node": apierrors.NewConflict(corev1.Resource("nodes"), n.Name, errors.New("changed")),
+	for name, tt := range map[string]struct {
+		step     Step
+		response error
+		want     string
+	}{
+		"the agent cordons the node again":  {Cordon, nil, ""},
+		"someone else has changed the node": {Reboot, apierrors.NewConflict(corev1.Resource("nodes"), n.Name, errors.New("changed")), ""},
+		"a webhook denies the write":        {Reboot, byWebhook(metav1.StatusReasonConflict), "x"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inCluster(t, n, func(t *testing.T, c *scripted) {
-				c.Fail("patch nodes", response)
+				c.Fail("patch nodes", tt.response)
 				c.drained = "x"
-				if _, err := c.act(t.Context(), c.node(), Decision{Step: Cordon, Unschedulable: ptr.To(true)}); apierrors.IsConflict(err) != (response != nil) {
-					t.Error(err)
-				}
-				if c.drained != "" {
-					t.Error("it still counts as drained")
+				d := Decision{Step: tt.step, Annotations: map[string]*string{request.InProgress: ptr.To("x")}, Unschedulable: ptr.To(true)}
+				if _, err := c.act(t.Context(), c.node(), d); (err == nil) != (tt.response == nil) || c.drained != tt.want {
+					t.Errorf("drained for %q, want %q; error %v", c.drained, tt.want, err)
 				}
 			})
 		})

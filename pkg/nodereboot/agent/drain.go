@@ -15,8 +15,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/klog/v2"
 
+	"nicoleh.io/k8s-controller/pkg/kit/response"
 	"nicoleh.io/k8s-controller/pkg/nodereboot/request"
 )
 
@@ -59,13 +62,22 @@ func (a *Agent) reportStuck(ctx context.Context, node *corev1.Node, stuck []stri
 }
 
 // evict evicts all Pods of the node that have to leave, side by side. It returns why some of
-// them do not leave, and which ones have not ended yet.
+// them do not leave, and which ones have not ended yet. As for kubectl drain, a Pod that has come
+// since the first list is neither evicted nor in the way: it tolerates the cordon, and would come
+// again. It ends with the system.
 func (a *Agent) evict(ctx context.Context) (stuck, leaving []string) {
 	ofNode := fields.OneTermEqualSelector("spec.nodeName", a.config.NodeName).String()
 	pods, err := a.kube.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: ofNode})
 	if err != nil {
 		return []string{"the node's Pods cannot be listed: " + err.Error()}, nil
 	}
+	if a.toEvict == nil {
+		a.toEvict = sets.New[types.UID]()
+		for i := range pods.Items {
+			a.toEvict.Insert(pods.Items[i].UID)
+		}
+	}
+	pods.Items = slices.DeleteFunc(pods.Items, func(pod corev1.Pod) bool { return !a.toEvict.Has(pod.UID) })
 	why, isLeaving := make([]string, len(pods.Items)), make([]bool, len(pods.Items))
 	var evictions sync.WaitGroup
 	for i := range pods.Items {
@@ -128,8 +140,8 @@ func (a *Agent) evictPod(ctx context.Context, pod *corev1.Pod) (why string, isLe
 	case err == nil:
 		klog.FromContext(ctx).Info("Evicted", "pod", klog.KObj(pod))
 		return "is being evicted", true
-	case apierrors.IsNotFound(err), apierrors.IsConflict(err): // it is gone, and there can be another one of its name
-		return "", false
+	case response.IsStale(err, corev1.Resource("pods"), pod.Name): // it is gone, as the next list says
+		return "has changed meanwhile", true
 	}
 	return "is not evicted: " + inWords(err), false
 }

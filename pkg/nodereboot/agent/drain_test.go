@@ -146,10 +146,56 @@ func TestDrainEvictsNoOtherPod(t *testing.T) {
 		gone := script.Get[corev1.Pod](d.Cluster, "default", "web-0")
 		script.Delete[corev1.Pod](d.Cluster, "default", "web-0", metav1.DeletePropagationBackground)
 		d.Set(newPod("web-0", func(pod *corev1.Pod) { pod.Spec.NodeName = "node-2" }))
-		if why, isLeaving := d.evictPod(t.Context(), gone); why != "" || isLeaving {
+		if why, isLeaving := d.evictPod(t.Context(), gone); !isLeaving {
 			t.Errorf("the Pod that is gone %s", why)
 		}
 		d.drains("the other one runs elsewhere", "", "web-0")
+	})
+}
+
+// A webhook can deny an eviction with any code. The Pod is still there.
+func TestDrainObeysWebhooks(t *testing.T) {
+	for _, reason := range []metav1.StatusReason{metav1.StatusReasonConflict, metav1.StatusReasonNotFound, metav1.StatusReasonForbidden} {
+		t.Run(string(reason), func(t *testing.T) {
+			inDrain(t, Config{}, func(_ *testing.T, d *drainer) {
+				d.Set(newPod("kafka-0"))
+				d.Fail("create pods eviction", byWebhook(reason))
+				d.drains("the webhook says no", "default/kafka-0 is not evicted: "+byWebhook(reason).Error(), "kafka-0")
+				d.drains("it says nothing", "default/kafka-0 is being evicted")
+			})
+		})
+	}
+}
+
+// Pods that come to a node after its cordon want to be there. They are not evicted, because they
+// would come again, and are no obstacle, until the node was schedulable again.
+func TestDrainLeavesLateComers(t *testing.T) {
+	inDrain(t, Config{}, func(t *testing.T, d *drainer) {
+		d.Set(newPod("early"))
+		d.Fail("list pods", apierrors.NewInternalError(errors.New("etcd is down")))
+		d.drains("nobody knows the Pods", "the node's Pods cannot be listed: Internal error occurred: etcd is down", "early")
+		d.Fail("create pods eviction", apierrors.NewTooManyRequests("budget", 0))
+		d.drains("it must wait", "default/early is not evicted: budget", "early")
+		d.Set(newPod("late"))
+		d.Set(newPod("late-and-bare", func(pod *corev1.Pod) { pod.OwnerReferences = nil }))
+		d.drains("it may go", "default/early is being evicted", "late", "late-and-bare")
+		script.Delete[corev1.Pod](d.Cluster, "default", "early", metav1.DeletePropagationBackground)
+		time.Sleep(30 * time.Second)
+		d.Set(newPod("early"))
+		d.drains("another one has its name", "", "early", "late", "late-and-bare")
+		for _, name := range []string{"early", "late", "late-and-bare"} {
+			script.Delete[corev1.Pod](d.Cluster, "default", name, metav1.DeletePropagationBackground)
+		}
+		time.Sleep(30 * time.Second)
+		conflict := apierrors.NewConflict(corev1.Resource("nodes"), "node-1", errors.New("changed"))
+		for name, response := range map[string]error{"agent-cordons": nil, "nobody-knows": script.ErrLost, "node-has-changed": conflict} {
+			d.Fail("patch nodes", response)
+			_, _ = d.act(t.Context(), d.node(), Decision{Step: Cordon, Unschedulable: ptr.To(true)})
+			d.Set(newPod(name))
+			d.drains(name, "default/"+name+" is being evicted")
+			script.Delete[corev1.Pod](d.Cluster, "default", name, metav1.DeletePropagationBackground)
+			time.Sleep(30 * time.Second)
+		}
 	})
 }
 

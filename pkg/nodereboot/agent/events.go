@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/tools/record/util"
 	"k8s.io/klog/v2"
 
+	"nicoleh.io/k8s-controller/pkg/kit/response"
 	"nicoleh.io/k8s-controller/pkg/kit/text"
 	"nicoleh.io/k8s-controller/pkg/nodereboot/request"
 )
@@ -153,9 +154,9 @@ func (a *Agent) record(ctx context.Context, node *corev1.Node, eventType, reason
 	}
 	_, err := a.kube.CoreV1().Events(event.Namespace).Create(ctx, event, metav1.CreateOptions{FieldManager: Name})
 	switch {
-	case apierrors.IsAlreadyExists(err):
+	case apierrors.IsAlreadyExists(err) && response.IsStale(err, corev1.Resource("events"), event.Name):
 		return nil
-	case apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err):
+	case response.IsRefusal(err) && !apierrors.IsInternalError(err):
 		klog.FromContext(ctx).Error(err, "Event refused", "reason", reason, "message", message)
 		return nil
 	}

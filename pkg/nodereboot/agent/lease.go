@@ -9,7 +9,6 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
@@ -97,7 +96,7 @@ func (a *Agent) renewLease(ctx context.Context, node *corev1.Node) error {
 	}
 	leases := a.kube.CoordinationV1().Leases(a.config.LeaseNamespace)
 	_, err = leases.Patch(ctx, lease.Name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: Name})
-	if apierrors.IsNotFound(err) {
+	if response.IsStale(err, coordinationv1.Resource("leases"), lease.Name) {
 		_, err = leases.Create(ctx, lease, metav1.CreateOptions{FieldManager: Name})
 	}
 	if err != nil {

@@ -209,6 +209,20 @@ func TestUndecided(t *testing.T) {
 	}
 }
 
+// An agent creates its Lease if there is none, which a webhook cannot say.
+func TestLeaseIsCreated(t *testing.T) {
+	inCluster(t, node(nil), func(t *testing.T, c *scripted) {
+		c.config.LeaseNamespace = "agents"
+		c.Fail("patch leases", byWebhook(metav1.StatusReasonNotFound))
+		if err := c.renewLease(t.Context(), c.node()); err == nil || c.Requests("create leases") > 0 {
+			t.Errorf("denied with %v, and %d Leases were created", err, c.Requests("create leases"))
+		}
+		if err := c.renewLease(t.Context(), c.node()); err != nil || len(script.All[coordinationv1.Lease](c.Cluster)) != 1 {
+			t.Errorf("there is no Lease: %v", err)
+		}
+	})
+}
+
 // Nor does one that may not write to its Node at all.
 func TestRefusedAgentDoesNotReport(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
