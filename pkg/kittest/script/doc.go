@@ -34,19 +34,21 @@
 //	apply                           creates the objects in the input, or merges them into those that there are
 //	edit KIND/NAME PATH=VALUE...    sets fields, or removes a field without =; edit pod/* status.phase=Failed
 //	delete KIND/NAME [orphan|foreground]
-//	repeat DURATION every=D COMMAND...   does that again and again, and then shows as wait does; {} is how
-//	                                often. An edit that would change nothing is left out, so
+//	repeat DURATION every=D [then=D] COMMAND...   does that again and again, waits for the time in then, and shows
+//	                                as wait does; {} is how often. An edit that would change nothing is left out, so
 //	                                repeat 5m every=1s edit deployment/a spec.replicas=9 is another client that
 //	                                insists on nine.
 //
-// A path is spec.replicas, spec.template.spec.containers.NAME.image or metadata.labels[example.com/a]. A name
+// A path is spec.replicas, spec.template.spec.containers.NAME.image, spec.list.0 or metadata.labels[a.com/b]. A name
 // can be a pattern.
 //
 // What policies, webhooks and quotas do, until allow:
 //
-//	deny RESOURCE [on=create|update] [PATH=PART] [by=webhook|policy|mutating-policy|quota|validation|no-webhook] [code=N]
-//	                                refuses what has PART in that field, with the words of the input
-//	change RESOURCE [on=...] PATH=VALUE   sets a field of what is written; in VALUE, {} is what is asked for
+//	deny RESOURCE [on=create|update] [PATH=PART] [by=webhook|policy|mutating-policy|quota|validation|no-webhook|etcd] [code=N]
+//	                                refuses what has PART in that field, with the words of the input, in which {} is
+//	                                how often it did
+//	change RESOURCE [on=...] [unless=PART] PATH=VALUE   sets a field of what is written, unless it has PART; in
+//	                                VALUE, {} is what is asked for
 //	allow
 //
 // What goes wrong elsewhere:
@@ -65,8 +67,12 @@
 //	                                shown, and the objects of which Show says something
 //	get KIND/NAME PATH...           shows fields
 //	says KIND/NAME                  shows the message of the condition Ready unless it has the words of the input
-//	count                           begins to count requests
+//	count                           begins to count requests and events, and notes what there is
 //	at-most N VERB RESOURCE [SUBRESOURCE]   shows how many there were if there were more
+//	at-most N writes                does so with all requests that change something
+//	at-most N events REASON         does so with events
+//	lost KIND/NAME                  shows how many of these objects, of those that there were at the last count, are
+//	                                gone or have been made anew
 //
 // A story that begins with not-yet tells what is not true yet: it fails when it has become true. One that
 // begins with also is also played on a real control plane (see [Reality]), where only what it shows last is

@@ -85,7 +85,7 @@ func (s *realStory) do(t *testing.T, d *datadriven.TestData) {
 	t.Helper()
 	arg := arguments{t, d}
 	switch d.Cmd {
-	case "also", "start", "count", "at-most", "says", "get":
+	case "also", "start", "count", "at-most", "lost", "says", "get":
 	case "wait":
 		time.Sleep(arg.duration(0))
 	case "apply":

@@ -81,6 +81,7 @@ type story struct {
 	*Cluster
 	Theater
 	mark      mark
+	counted   apiserver.Store // what there was when it was last counted
 	recorder  *recorder
 	workloads *simulation.Workloads
 	denials   []rule
@@ -94,7 +95,7 @@ func (p Theater) begin(t *testing.T) *story {
 	kinds := append([]apiserver.Kind{
 		apiserver.Namespaces(), apiserver.Deployments(), apiserver.ReplicaSets(), apiserver.Pods(),
 	}, p.Kinds...)
-	s := &story{Cluster: New(t, kinds...), Theater: p, recorder: &recorder{}, workloads: simulation.Still(kinds...)}
+	s := &story{Cluster: New(t, kinds...), Theater: p, recorder: &recorder{reasons: map[string]int{}}, workloads: simulation.Still(kinds...)}
 	s.Set(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: Namespace}})
 	s.Admit(s.admission)
 	s.Mutate(s.mutation)
@@ -196,9 +197,13 @@ func (s *story) do(t *testing.T, d *datadriven.TestData) string {
 		return ""
 	case "count":
 		s.ForgetRequests()
+		s.recorder.count()
+		s.counted = s.Store()
 		return ""
 	case "at-most":
 		return s.atMost(arg)
+	case "lost":
+		return s.lost(arg)
 	case "says":
 		return s.says(arg)
 	case "get":
@@ -290,6 +295,10 @@ func (s *story) repeat(t *testing.T, arg arguments) {
 	total, every := arg.duration(0), arg.durationOf("every")
 	end := time.Now().Add(total)
 	inner := arg.d.CmdArgs[2:]
+	var then time.Duration
+	if inner[0].Key == "then" {
+		then, inner = arg.durationOf("then"), inner[1:]
+	}
 	for n := 0; time.Now().Before(end); n++ {
 		again := *arg.d
 		again.Cmd, again.CmdArgs = inner[0].Key, nil
@@ -303,6 +312,7 @@ func (s *story) repeat(t *testing.T, arg arguments) {
 		s.write(t, &again)
 		time.Sleep(every)
 	}
+	time.Sleep(then)
 	synctest.Wait()
 }
 
@@ -370,20 +380,46 @@ func shown(t *testing.T, show map[string]string, objects []*unstructured.Unstruc
 	return lines
 }
 
-// atMost says which requests there were more of since the last count.
+// atMost says how many requests or events there were since the last count, if there were more.
 func (s *story) atMost(arg arguments) string {
 	most, err := strconv.Atoi(arg.key(0))
 	if err != nil {
 		arg.d.Fatalf(arg.t, "%v", err)
 	}
-	var words []string
-	for _, a := range arg.d.CmdArgs[1:] {
+	words := []string{arg.key(1)}
+	for _, a := range arg.d.CmdArgs[2:] {
 		words = append(words, a.Key)
 	}
-	if got := s.Requests(strings.Join(words, " ")); got > most {
+	got := 0
+	switch words[0] {
+	case "writes":
+		for _, n := range s.Writes() {
+			got += n
+		}
+	case "events":
+		got = s.recorder.recorded(arg.key(2))
+	default:
+		got = s.Requests(strings.Join(words, " "))
+	}
+	if got > most {
 		return fmt.Sprintf("%d", got)
 	}
 	return ""
+}
+
+// lost says how many of the objects that there were at the last count are gone, even if others have
+// their names.
+func (s *story) lost(arg arguments) string {
+	n, store := 0, s.Store()
+	for _, obj := range named(arg.t, s.counted, arg.key(0)) {
+		if is := store.Objects[s.keyOf(obj)]; is == nil || is.GetUID() != obj.GetUID() {
+			n++
+		}
+	}
+	if n == 0 {
+		return ""
+	}
+	return strconv.Itoa(n)
 }
 
 // says shows the message of an object's condition Ready unless it has the words of the input.
@@ -425,18 +461,22 @@ type rule struct {
 	on       []string // create, update; both if empty
 	by       string
 	code     int32
+	unless   string // part of a field that is left as it is
 	fields   []datadriven.CmdArg
 	words    string
+	calls    *int // of which there were so many
 }
 
 func (s *story) rule(rules *[]rule, arg arguments) {
-	r := rule{resource: arg.key(0), words: cmp.Or(strings.TrimSpace(arg.d.Input), "not today")}
+	r := rule{resource: arg.key(0), words: cmp.Or(strings.TrimSpace(arg.d.Input), "not today"), calls: new(int)}
 	for _, a := range arg.d.CmdArgs[1:] {
 		switch a.Key {
 		case "on":
 			r.on = a.Vals
 		case "by":
 			r.by = a.Vals[0]
+		case "unless":
+			r.unless = a.Vals[0]
 		case "code":
 			code, err := strconv.ParseInt(a.Vals[0], 10, 32)
 			if err != nil {
@@ -471,6 +511,8 @@ func (s *story) admission(a apiserver.Admission) error {
 			return !strings.Contains(fmt.Sprint(fieldOf(content, f.Key)), f.Vals[0])
 		})
 		if isMeant {
+			*r.calls++
+			r.words = strings.ReplaceAll(r.words, "{}", strconv.Itoa(*r.calls))
 			return r.denial(a)
 		}
 	}
@@ -489,9 +531,12 @@ func (s *story) mutation(a apiserver.Admission) {
 		}
 		for _, f := range r.fields {
 			before, after, isAround := strings.Cut(f.Vals[0], "{}")
-			value := f.Vals[0]
+			was, value := fmt.Sprint(fieldOf(content, f.Key)), f.Vals[0]
+			if r.unless != "" && strings.Contains(was, r.unless) {
+				continue
+			}
 			if isAround {
-				value = fmt.Sprint(fieldOf(content, f.Key))
+				value = was
 				if !strings.HasPrefix(value, before) || !strings.HasSuffix(value, after) {
 					value = before + value + after
 				}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -19,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
@@ -97,10 +99,15 @@ func documents(t *testing.T, d *datadriven.TestData) (all []*unstructured.Unstru
 	t.Helper()
 	decoder := utilyaml.NewYAMLOrJSONDecoder(strings.NewReader(d.Input), 1024)
 	for {
-		obj := &unstructured.Unstructured{}
-		switch err := decoder.Decode(&obj.Object); {
-		case errors.Is(err, io.EOF):
+		obj, raw := &unstructured.Unstructured{}, json.RawMessage{}
+		err := decoder.Decode(&raw)
+		if errors.Is(err, io.EOF) {
 			return all
+		}
+		if err == nil {
+			err = utiljson.Unmarshal(raw, &obj.Object)
+		}
+		switch {
 		case err != nil:
 			d.Fatalf(t, "%v", err)
 		case len(obj.Object) > 0:
@@ -125,27 +132,12 @@ func setField(t *testing.T, d *datadriven.TestData, of map[string]any, arg datad
 func parsed(text string) (value any) {
 	raw, err := yaml.YAMLToJSON([]byte(text))
 	if err == nil {
-		err = utilJSON(raw, &value)
+		err = utiljson.Unmarshal(raw, &value) // Whole numbers are int64, as in all objects.
 	}
 	if err != nil {
 		return text
 	}
 	return value
-}
-
-// utilJSON decodes integers as int64, as apimachinery wants them.
-func utilJSON(raw []byte, into *any) error {
-	decoder := json.NewDecoder(bytes.NewReader(raw))
-	decoder.UseNumber()
-	if err := decoder.Decode(into); err != nil {
-		return err
-	}
-	if number, ok := (*into).(json.Number); ok {
-		if whole, err := number.Int64(); err == nil {
-			*into = whole
-		}
-	}
-	return nil
 }
 
 // steps are the names of a path. A name can have dots and slashes in brackets: metadata.labels[a.b/c].
@@ -196,10 +188,11 @@ func elementOf(list []any, name string) int {
 }
 
 // setPath sets the field at a path, or removes it if the value is nil. It returns false if an element of
-// a list on the way does not exist.
+// a list on the way does not exist, and is not the next one.
 func setPath(of map[string]any, path string, value any) bool {
 	names := steps(path)
 	var at any = of
+	put := func(any) {}
 	for i, name := range names {
 		isLast := i == len(names)-1
 		switch inside := at.(type) {
@@ -216,8 +209,13 @@ func setPath(of map[string]any, path string, value any) bool {
 				inside[name] = map[string]any{}
 			}
 			at = inside[name]
+			put = func(v any) { inside[name] = v }
 		case []any:
 			n := elementOf(inside, name)
+			if name == strconv.Itoa(len(inside)) {
+				n, inside = len(inside), append(inside, map[string]any{})
+				put(inside)
+			}
 			if n < 0 {
 				return false
 			}
@@ -226,6 +224,7 @@ func setPath(of map[string]any, path string, value any) bool {
 				return true
 			}
 			at = inside[n]
+			put = func(v any) { inside[n] = v }
 		default:
 			return false
 		}
@@ -265,6 +264,8 @@ func (r rule) denial(a apiserver.Admission) error {
 		return apierrors.NewForbidden(a.Key.Resource, a.Key.Name, errors.New("exceeded quota: few: "+r.words))
 	case "validation":
 		return apierrors.NewInvalid(a.Object.GetObjectKind().GroupVersionKind().GroupKind(), a.Key.Name, field.ErrorList{field.Invalid(field.NewPath("spec"), nil, r.words)})
+	case "etcd":
+		return status(http.StatusInternalServerError, "", "etcdserver: "+r.words)
 	case "no-webhook": // It cannot be called.
 		return apierrors.NewInternalError(errors.New(`failed calling webhook "webhook.example.com": ` + r.words))
 	default:
@@ -276,8 +277,9 @@ const eventPrefix = "event about "
 
 // recorder keeps events.
 type recorder struct {
-	mu     sync.Mutex
-	events []string
+	mu      sync.Mutex
+	events  []string
+	reasons map[string]int // how often each was recorded since the last count
 }
 
 // Event implements record.EventRecorder.
@@ -288,6 +290,7 @@ func (r *recorder) Event(obj runtime.Object, eventType, reason, _ string) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.reasons[reason]++
 	r.events = append(r.events, eventPrefix+fmt.Sprintf("%s: %s %s", name, eventType, reason))
 }
 
@@ -296,15 +299,35 @@ func (r *recorder) Eventf(obj runtime.Object, eventType, reason, format string, 
 	r.Event(obj, eventType, reason, fmt.Sprintf(format, args...))
 }
 
+// count begins to count from zero.
+func (r *recorder) count() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	clear(r.reasons)
+}
+
+// recorded returns how many events with a reason there were.
+func (r *recorder) recorded(reason string) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.reasons[reason]
+}
+
 // AnnotatedEventf implements record.EventRecorder.
 func (r *recorder) AnnotatedEventf(obj runtime.Object, _ map[string]string, eventType, reason, format string, args ...any) {
 	r.Eventf(obj, eventType, reason, format, args...)
 }
 
-// take returns the events since it was last called, in order, and those that were repeated once.
+// take returns the events since it was last called, those about one object in order, and those that were
+// repeated once.
 func (r *recorder) take() (events []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	slices.SortStableFunc(r.events, func(a, b string) int {
+		before, _, _ := strings.Cut(a, ": ")
+		after, _, _ := strings.Cut(b, ": ")
+		return strings.Compare(before, after)
+	})
 	for _, event := range r.events {
 		if len(events) == 0 || events[len(events)-1] != event {
 			events = append(events, event)

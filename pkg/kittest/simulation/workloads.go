@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -119,6 +120,11 @@ func (w *Workloads) rollOut(d *appsv1.Deployment) (next time.Time) {
 	var current *appsv1.ReplicaSet
 	hash := hashOf(d.Spec.Template)
 	for _, r := range All[appsv1.ReplicaSet](w.History, w.Store) {
+		if metav1.GetControllerOfNoCopy(r) == nil && isSelected(r, d) { // It is adopted.
+			r = r.DeepCopy()
+			r.OwnerReferences = append(r.OwnerReferences, *metav1.NewControllerRef(d, appsv1.SchemeGroupVersion.WithKind("Deployment")))
+			w.Put(r)
+		}
 		switch {
 		case !metav1.IsControlledBy(r, d) || r.DeletionTimestamp != nil:
 		case r.Labels[templateHash] == hash:
@@ -183,6 +189,11 @@ func (w *Workloads) rollOut(d *appsv1.Deployment) (next time.Time) {
 		w.Put(changed)
 	}
 	return next
+}
+
+func isSelected(r *appsv1.ReplicaSet, d *appsv1.Deployment) bool {
+	selector, err := metav1.LabelSelectorAsSelector(d.Spec.Selector)
+	return err == nil && r.Namespace == d.Namespace && r.DeletionTimestamp == nil && selector.Matches(labels.Set(r.Labels))
 }
 
 // progressOf returns what the Deployment controller says about a rollout, and when it says
