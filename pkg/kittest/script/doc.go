@@ -34,8 +34,10 @@
 //	apply                           creates the objects in the input, or merges them into those that there are
 //	edit KIND/NAME PATH=VALUE...    sets fields, or removes a field without =; edit pod/* status.phase=Failed
 //	delete KIND/NAME [orphan|foreground]
+//	crash KIND/NAME                 the container of a Pod ends; it is started again within 40 s
+//	flip KIND/NAME                  the readiness probe of a Pod fails from now on, or passes again
 //	repeat DURATION every=D COMMAND...   does that again and again, and then shows as wait does; {} is how
-//	                                often. An edit that would change nothing is left out, so
+//	                                often, also in the input. An edit that would change nothing is left out, so
 //	                                repeat 5m every=1s edit deployment/a spec.replicas=9 is another client that
 //	                                insists on nine.
 //
@@ -56,13 +58,14 @@
 //	hold|release|relist RESOURCE    the caches of the controller trail; catch up; have to list
 //	start, stop                     of the controller: a restart is both
 //
-// An image that is called "missing" cannot be pulled, "unstartable" cannot be started, "crashing" ends
-// again and again, and "unready" is never ready.
+// An image that is called "missing" or "does-not-exist" cannot be pulled, "unstartable" cannot be started,
+// "crash" ends again and again, and "unready" or "never-ready" is never ready.
 //
 // What is shown:
 //
 //	wait DURATION                   lets time pass, and shows the type and reason of each event since it was last
 //	                                shown, and the objects of which Show says something
+//	pass DURATION                   lets time pass, and shows nothing
 //	get KIND/NAME PATH...           shows fields
 //	says KIND/NAME                  shows the message of the condition Ready unless it has the words of the input
 //	count                           begins to count requests

@@ -160,6 +160,10 @@ func (s *story) do(t *testing.T, d *datadriven.TestData) string {
 		time.Sleep(arg.duration(0))
 		synctest.Wait()
 		return s.show(t)
+	case "pass":
+		time.Sleep(arg.duration(0))
+		synctest.Wait()
+		return ""
 	case "repeat":
 		s.repeat(t, arg)
 		return s.show(t)
@@ -233,8 +237,20 @@ func (s *story) write(t *testing.T, d *datadriven.TestData) {
 		s.each(t, arg.key(0), func(server *apiserver.Server, store apiserver.Store, now time.Time, obj *unstructured.Unstructured) (apiserver.Store, error) {
 			return server.Delete(store, now, s.keyOf(obj), options)
 		})
+	case "crash":
+		s.onPods(t, arg, simulation.Crash)
+	case "flip":
+		s.onPods(t, arg, simulation.Flip)
 	default:
 		d.Fatalf(t, "there is no command %q", d.Cmd)
+	}
+}
+
+// onPods has something happen to Pods.
+func (s *story) onPods(t *testing.T, arg arguments, what func(*corev1.Pod)) {
+	t.Helper()
+	for _, pod := range named(t, s.Store(), arg.key(0)) {
+		Edit(s.Cluster, pod.GetNamespace(), pod.GetName(), what)
 	}
 }
 
@@ -290,7 +306,7 @@ func (s *story) repeat(t *testing.T, arg arguments) {
 	inner := arg.d.CmdArgs[2:]
 	for n := 0; time.Now().Before(end); n++ {
 		again := *arg.d
-		again.Cmd, again.CmdArgs = inner[0].Key, nil
+		again.Cmd, again.CmdArgs, again.Input = inner[0].Key, nil, strings.ReplaceAll(arg.d.Input, "{}", strconv.Itoa(n))
 		for _, a := range inner[1:] {
 			a.Vals = slices.Clone(a.Vals)
 			for i := range a.Vals {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -300,10 +301,13 @@ func (r *recorder) AnnotatedEventf(obj runtime.Object, _ map[string]string, even
 	r.Eventf(obj, eventType, reason, format, args...)
 }
 
-// take returns the events since it was last called, in order, and those that were repeated once.
+// take returns the events since it was last called, those about one object in order, and those that were
+// repeated once.
 func (r *recorder) take() (events []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	about := func(event string) string { name, _, _ := strings.Cut(event, ": "); return name }
+	slices.SortStableFunc(r.events, func(a, b string) int { return strings.Compare(about(a), about(b)) })
 	for _, event := range r.events {
 		if len(events) == 0 || events[len(events)-1] != event {
 			events = append(events, event)
