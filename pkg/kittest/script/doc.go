@@ -65,7 +65,7 @@
 //
 //	wait DURATION                   lets time pass, and shows the type and reason of each event since it was last
 //	                                shown, and the objects of which Show says something
-//	pass DURATION                   lets time pass, and shows nothing
+//	pass DURATION [every=D COMMAND...]   lets time pass, or repeats a command, and shows nothing
 //	get KIND/NAME PATH...           shows fields
 //	says KIND/NAME                  shows the message of the condition Ready unless it has the words of the input
 //	count                           begins to count requests

@@ -64,12 +64,12 @@ func (p Theater) Play(t *testing.T, dir string) {
 	datadriven.Walk(t, dir, func(t *testing.T, path string) {
 		synctest.Test(t, func(t *testing.T) {
 			s := p.begin(t)
+			defer s.stop()
 			datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 				t.Helper()
 				return s.mark.compare(t, d, s.do(t, d))
 			})
 			s.mark.end(t)
-			s.stop()
 		})
 	})
 }
@@ -161,8 +161,12 @@ func (s *story) do(t *testing.T, d *datadriven.TestData) string {
 		synctest.Wait()
 		return s.show(t)
 	case "pass":
-		time.Sleep(arg.duration(0))
-		synctest.Wait()
+		if len(d.CmdArgs) > 1 {
+			s.repeat(t, arg)
+		} else {
+			time.Sleep(arg.duration(0))
+			synctest.Wait()
+		}
 		return ""
 	case "repeat":
 		s.repeat(t, arg)

@@ -306,8 +306,11 @@ func (r *recorder) AnnotatedEventf(obj runtime.Object, _ map[string]string, even
 func (r *recorder) take() (events []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	about := func(event string) string { name, _, _ := strings.Cut(event, ": "); return name }
-	slices.SortStableFunc(r.events, func(a, b string) int { return strings.Compare(about(a), about(b)) })
+	slices.SortStableFunc(r.events, func(a, b string) int {
+		before, _, _ := strings.Cut(a, ": ")
+		after, _, _ := strings.Cut(b, ": ")
+		return strings.Compare(before, after)
+	})
 	for _, event := range r.events {
 		if len(events) == 0 || events[len(events)-1] != event {
 			events = append(events, event)

@@ -121,9 +121,12 @@ func (w *Workloads) rollOut(d *appsv1.Deployment) (next time.Time) {
 	var current *appsv1.ReplicaSet
 	hash := hashOf(d.Spec.Template)
 	for _, r := range All[appsv1.ReplicaSet](w.History, w.Store) {
+		if metav1.GetControllerOfNoCopy(r) == nil && isSelected(r, d) { // It is adopted.
+			r = r.DeepCopy()
+			r.OwnerReferences = append(r.OwnerReferences, *metav1.NewControllerRef(d, appsv1.SchemeGroupVersion.WithKind("Deployment")))
+			w.Put(r)
+		}
 		switch {
-		case w.adopt(d, r): // It is looked at again.
-			return time.Time{}
 		case !metav1.IsControlledBy(r, d) || r.DeletionTimestamp != nil:
 		case r.Labels[templateHash] == hash:
 			current = r
@@ -189,6 +192,11 @@ func (w *Workloads) rollOut(d *appsv1.Deployment) (next time.Time) {
 	return next
 }
 
+func isSelected(r *appsv1.ReplicaSet, d *appsv1.Deployment) bool {
+	selector, err := metav1.LabelSelectorAsSelector(d.Spec.Selector)
+	return err == nil && r.Namespace == d.Namespace && r.DeletionTimestamp == nil && selector.Matches(labels.Set(r.Labels))
+}
+
 // progressOf returns what the Deployment controller says about a rollout, and when it says
 // something else unless there is progress (k8s.io/kubernetes/pkg/controller/deployment/progress.go).
 func progressOf(d *appsv1.Deployment, status appsv1.DeploymentStatus, isNew bool) (c appsv1.DeploymentCondition, next time.Time) {
@@ -223,18 +231,6 @@ func progressOf(d *appsv1.Deployment, status appsv1.DeploymentStatus, isNew bool
 	default:
 		return is(corev1.ConditionFalse, "ProgressDeadlineExceeded")
 	}
-}
-
-// adopt has a Deployment own a ReplicaSet that nobody does, if its selector has it.
-func (w *Workloads) adopt(d *appsv1.Deployment, r *appsv1.ReplicaSet) bool {
-	selector, err := metav1.LabelSelectorAsSelector(d.Spec.Selector)
-	if err != nil || metav1.GetControllerOf(r) != nil || r.DeletionTimestamp != nil || !selector.Matches(labels.Set(r.Labels)) {
-		return false
-	}
-	adopted := r.DeepCopy()
-	adopted.OwnerReferences = append(adopted.OwnerReferences, *metav1.NewControllerRef(d, appsv1.SchemeGroupVersion.WithKind("Deployment")))
-	w.Put(adopted)
-	return true
 }
 
 // waitsForOld ends the Pods of earlier templates, and reports whether new ones have to wait until they
@@ -369,6 +365,9 @@ func (w *Workloads) newPod(r *appsv1.ReplicaSet) {
 	})
 }
 
+// number is that in a Pod's name. What becomes of a Pod depends on it, and so on no template.
+func number(pod *corev1.Pod) string { return pod.Name[strings.LastIndex(pod.Name, "-")+1:] }
+
 // podStep is what the scheduler or a kubelet is about to do with a Pod.
 type podStep struct {
 	what string
@@ -379,7 +378,7 @@ type podStep struct {
 func (w *Workloads) wait(pod *corev1.Pod, what string, least, most time.Duration) time.Time {
 	step := w.steps[pod.UID]
 	if step.what != what {
-		step = podStep{what, time.Now().Add(w.Between(least, most, "pod", pod.Name, what))}
+		step = podStep{what, time.Now().Add(w.Between(least, most, "pod", number(pod), what))}
 		w.steps[pod.UID] = step
 	}
 	if time.Now().Before(step.at) {
@@ -416,7 +415,7 @@ func (w *Workloads) runPod(pod *corev1.Pod) (next time.Time) {
 			return w.FullUntil
 		}
 		changed.Status.Conditions = nil
-		changed.Spec.NodeName = fmt.Sprintf("node-%d", 1+w.Draw("node", pod.Name).IntN(w.nodes))
+		changed.Spec.NodeName = fmt.Sprintf("node-%d", 1+w.Draw("node", number(pod)).IntN(w.nodes))
 	case pod.Status.Phase == corev1.PodPending && len(pod.Status.ContainerStatuses) == 0 && time.Now().Before(w.RejectUntil):
 		if at := w.wait(pod, "reject", 20*time.Millisecond, 2*time.Second); !at.IsZero() {
 			return at
