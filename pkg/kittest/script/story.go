@@ -148,6 +148,7 @@ func (s *story) do(t *testing.T, d *datadriven.TestData) string {
 	case "start":
 		if s.halt == nil {
 			s.halt = s.Start(t, s.Config(), s.recorder)
+			synctest.Wait() // Its caches are filled.
 		}
 		return ""
 	case "stop":
