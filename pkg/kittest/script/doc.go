@@ -34,9 +34,11 @@
 //	apply                           creates the objects in the input, or merges them into those that there are
 //	edit KIND/NAME PATH=VALUE...    sets fields, or removes a field without =; edit pod/* status.phase=Failed
 //	delete KIND/NAME [orphan|foreground]
-//	repeat DURATION every=D [then=D] COMMAND...   does that again and again, waits for the time in then, and shows
-//	                                as wait does; {} is how often. An edit that would change nothing is left out, so
-//	                                repeat 5m every=1s edit deployment/a spec.replicas=9 is another client that
+//	crash KIND/NAME                 the container of a Pod ends; it is started again within 40 s
+//	flip KIND/NAME                  the readiness probe of a Pod fails from now on, or passes again
+//	pass DURATION [every=D COMMAND...]   lets time pass, or does that again and again; {} is how often, also in the
+//	                                input. An edit that would change nothing is left out, so
+//	                                pass 5m every=1s edit deployment/a spec.replicas=9 is another client that
 //	                                insists on nine.
 //
 // A path is spec.replicas, spec.template.spec.containers.NAME.image, spec.list.0 or metadata.labels[a.com/b]. A name
@@ -58,8 +60,8 @@
 //	hold|release|relist RESOURCE    the caches of the controller trail; catch up; have to list
 //	start, stop                     of the controller: a restart is both
 //
-// An image that is called "missing" cannot be pulled, "unstartable" cannot be started, "crashing" ends
-// again and again, and "unready" is never ready.
+// An image that is called "missing" or "does-not-exist" cannot be pulled, "unstartable" cannot be started,
+// "crash" ends again and again, and "unready" or "never-ready" is never ready.
 //
 // What is shown:
 //

@@ -86,7 +86,7 @@ func (s *realStory) do(t *testing.T, d *datadriven.TestData) {
 	arg := arguments{t, d}
 	switch d.Cmd {
 	case "also", "start", "count", "at-most", "lost", "says", "get":
-	case "wait":
+	case "wait", "pass":
 		time.Sleep(arg.duration(0))
 	case "apply":
 		for _, obj := range documents(t, d) {

@@ -64,6 +64,7 @@ func (p Theater) Play(t *testing.T, dir string) {
 	datadriven.Walk(t, dir, func(t *testing.T, path string) {
 		synctest.Test(t, func(t *testing.T) {
 			s := p.begin(t)
+			defer s.stop()
 			datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 				t.Helper()
 				return s.mark.compare(t, d, s.do(t, d))
@@ -71,7 +72,6 @@ func (p Theater) Play(t *testing.T, dir string) {
 			if err := s.mark.end(); err != nil {
 				t.Error(err)
 			}
-			s.stop()
 		})
 	})
 }
@@ -151,6 +151,7 @@ func (s *story) do(t *testing.T, d *datadriven.TestData) string {
 	case "start":
 		if s.halt == nil {
 			s.halt = s.Start(t, s.Config(), s.recorder)
+			synctest.Wait() // Its caches are filled.
 		}
 		return ""
 	case "stop":
@@ -163,9 +164,14 @@ func (s *story) do(t *testing.T, d *datadriven.TestData) string {
 		time.Sleep(arg.duration(0))
 		synctest.Wait()
 		return s.show(t)
-	case "repeat":
-		s.repeat(t, arg)
-		return s.show(t)
+	case "pass":
+		if len(d.CmdArgs) > 1 {
+			s.repeat(t, arg)
+		} else {
+			time.Sleep(arg.duration(0))
+			synctest.Wait()
+		}
+		return ""
 	case "deny":
 		s.rule(&s.denials, arg)
 		return ""
@@ -240,8 +246,20 @@ func (s *story) write(t *testing.T, d *datadriven.TestData) {
 		s.each(t, arg.key(0), func(server *apiserver.Server, store apiserver.Store, now time.Time, obj *unstructured.Unstructured) (apiserver.Store, error) {
 			return server.Delete(store, now, s.keyOf(obj), options)
 		})
+	case "crash":
+		s.onPods(t, arg, simulation.Crash)
+	case "flip":
+		s.onPods(t, arg, simulation.Flip)
 	default:
 		d.Fatalf(t, "there is no command %q", d.Cmd)
+	}
+}
+
+// onPods has something happen to Pods.
+func (s *story) onPods(t *testing.T, arg arguments, what func(*corev1.Pod)) {
+	t.Helper()
+	for _, pod := range named(t, s.Store(), arg.key(0)) {
+		Edit(s.Cluster, pod.GetNamespace(), pod.GetName(), what)
 	}
 }
 
@@ -295,13 +313,9 @@ func (s *story) repeat(t *testing.T, arg arguments) {
 	total, every := arg.duration(0), arg.durationOf("every")
 	end := time.Now().Add(total)
 	inner := arg.d.CmdArgs[2:]
-	var then time.Duration
-	if inner[0].Key == "then" {
-		then, inner = arg.durationOf("then"), inner[1:]
-	}
 	for n := 0; time.Now().Before(end); n++ {
 		again := *arg.d
-		again.Cmd, again.CmdArgs = inner[0].Key, nil
+		again.Cmd, again.CmdArgs, again.Input = inner[0].Key, nil, strings.ReplaceAll(arg.d.Input, "{}", strconv.Itoa(n))
 		for _, a := range inner[1:] {
 			a.Vals = slices.Clone(a.Vals)
 			for i := range a.Vals {
@@ -312,7 +326,6 @@ func (s *story) repeat(t *testing.T, arg arguments) {
 		s.write(t, &again)
 		time.Sleep(every)
 	}
-	time.Sleep(then)
 	synctest.Wait()
 }
 

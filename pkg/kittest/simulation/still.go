@@ -7,7 +7,7 @@ import (
 )
 
 // Still returns workloads outside of a simulation, in which nothing goes wrong by chance. How long each
-// step of a Pod takes depends on its name alone.
+// step of a Pod takes depends on how many there were before.
 func Still(kinds ...apiserver.Kind) *Workloads {
 	h := &History{
 		Simulation: Simulation{Kinds: kinds}, seed: 1, began: time.Now(), server: apiserver.New(apiserver.Options{}, kinds...),

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/pkg/kittest/apiserver"
@@ -28,9 +29,9 @@ const templateHash = appsv1.DefaultDeploymentUniqueLabelKey
 // kubelets, the garbage collector and the namespace controller. They see everything at once,
 // and do everything at once that does not take a Pod time.
 //
-// The image of a Pod says what becomes of it: one called "missing" cannot be pulled, one called
-// "unstartable" has no such command, one called "crashing" ends soon after each start, and one called
-// "unready" is never ready.
+// The image of a Pod says what becomes of it: one called "missing" or "does-not-exist" cannot be pulled,
+// one called "unstartable" has no such command, one called "crash" ends soon after each start, and one
+// called "unready" or "never-ready" is never ready.
 type Workloads struct {
 	*History
 	QuotaUntil  time.Time // until when a quota refuses new Pods
@@ -142,7 +143,7 @@ func (w *Workloads) rollOut(d *appsv1.Deployment) (next time.Time) {
 		case len(old) == 1:
 			w.scale(old[0], wanted)
 		}
-	} else {
+	} else if !w.waitsForOld(d, old) {
 		if current == nil {
 			current, isNew = w.newReplicaSet(d, hash), true
 		}
@@ -179,7 +180,7 @@ func (w *Workloads) rollOut(d *appsv1.Deployment) (next time.Time) {
 	}
 	status.UnavailableReplicas = max(0, wanted-status.AvailableReplicas)
 	progress, next := progressOf(d, status, isNew)
-	status.Conditions = []appsv1.DeploymentCondition{progress}
+	status.Conditions = []appsv1.DeploymentCondition{progress, availabilityOf(d, status)}
 	if failure.Reason != "" {
 		status.Conditions = append(status.Conditions, failure)
 	}
@@ -232,6 +233,36 @@ func progressOf(d *appsv1.Deployment, status appsv1.DeploymentStatus, isNew bool
 	}
 }
 
+// waitsForOld ends the Pods of earlier templates, and reports whether new ones have to wait until they
+// have gone: those of a Deployment with the strategy Recreate.
+func (w *Workloads) waitsForOld(d *appsv1.Deployment, old []*appsv1.ReplicaSet) (waits bool) {
+	if d.Spec.Strategy.Type != appsv1.RecreateDeploymentStrategyType {
+		return false
+	}
+	for _, r := range old {
+		w.scale(r, 0)
+		for _, pod := range All[corev1.Pod](w.History, w.Store) {
+			waits = waits || metav1.IsControlledBy(pod, r) && pod.Status.Phase != corev1.PodFailed
+		}
+	}
+	return waits
+}
+
+// availabilityOf returns what the Deployment controller says about its Pods in all.
+func availabilityOf(d *appsv1.Deployment, status appsv1.DeploymentStatus) appsv1.DeploymentCondition {
+	was, now := conditionOf(d, appsv1.DeploymentAvailable), metav1.NewTime(time.Now())
+	is := appsv1.DeploymentCondition{
+		Type: appsv1.DeploymentAvailable, Status: corev1.ConditionFalse, Reason: "MinimumReplicasUnavailable", LastUpdateTime: now, LastTransitionTime: now,
+	}
+	if wanted := ptr.Deref(d.Spec.Replicas, 1); status.AvailableReplicas >= wanted-wanted/4 { // maxUnavailable is a quarter.
+		is.Status, is.Reason = corev1.ConditionTrue, "MinimumReplicasAvailable"
+	}
+	if is.Status == was.Status {
+		return was
+	}
+	return is
+}
+
 func conditionOf(d *appsv1.Deployment, of appsv1.DeploymentConditionType) (c appsv1.DeploymentCondition) {
 	if i := slices.IndexFunc(d.Status.Conditions, func(c appsv1.DeploymentCondition) bool { return c.Type == of }); i >= 0 {
 		c = d.Status.Conditions[i]
@@ -240,25 +271,25 @@ func conditionOf(d *appsv1.Deployment, of appsv1.DeploymentConditionType) (c app
 }
 
 func (w *Workloads) newReplicaSet(d *appsv1.Deployment, hash string) *appsv1.ReplicaSet {
-	name := d.Name + "-" + hash
+	name := clip(d.Name, validation.DNS1123SubdomainMaxLength-len("-"+hash)) + "-" + hash
 	key := KeyOf("apps", "replicasets", name)
 	key.Namespace = d.Namespace
 	if w.Store.Objects[key] != nil || !w.IsOpen() {
 		return nil // It can be that of a former Deployment, until it is collected.
 	}
-	labels := maps.Clone(d.Spec.Template.Labels)
-	if labels == nil {
-		labels = map[string]string{}
+	own := maps.Clone(d.Spec.Template.Labels)
+	if own == nil {
+		own = map[string]string{}
 	}
-	labels[templateHash] = hash
+	own[templateHash] = hash
 	r := &appsv1.ReplicaSet{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: d.Namespace, Name: name, Labels: labels, Generation: 1,
+			Namespace: d.Namespace, Name: name, Labels: own, Generation: 1,
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(d, appsv1.SchemeGroupVersion.WithKind("Deployment"))},
 		},
-		Spec: appsv1.ReplicaSetSpec{Replicas: d.Spec.Replicas, Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: *d.Spec.Template.DeepCopy()},
+		Spec: appsv1.ReplicaSetSpec{Replicas: d.Spec.Replicas, Selector: &metav1.LabelSelector{MatchLabels: own}, Template: *d.Spec.Template.DeepCopy()},
 	}
-	r.Spec.Template.Labels = labels
+	r.Spec.Template.Labels = own
 	w.Put(r)
 	return Get[appsv1.ReplicaSet](w.History, w.Store, key)
 }
@@ -325,7 +356,7 @@ func (w *Workloads) newPod(r *appsv1.ReplicaSet) {
 	w.made++
 	w.Put(&corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: r.Namespace, Name: fmt.Sprintf("%s-%d", r.Name, w.made), Generation: 1,
+			Namespace: r.Namespace, Name: fmt.Sprintf("%s-%d", clip(r.Name, 243), w.made), Generation: 1,
 			Labels: r.Spec.Template.Labels, Annotations: r.Spec.Template.Annotations,
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(r, appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))},
 		},
@@ -333,6 +364,9 @@ func (w *Workloads) newPod(r *appsv1.ReplicaSet) {
 		Status: corev1.PodStatus{Phase: corev1.PodPending},
 	})
 }
+
+// number is that in a Pod's name. What becomes of a Pod depends on it, and so on no template.
+func number(pod *corev1.Pod) string { return pod.Name[strings.LastIndex(pod.Name, "-")+1:] }
 
 // podStep is what the scheduler or a kubelet is about to do with a Pod.
 type podStep struct {
@@ -344,7 +378,7 @@ type podStep struct {
 func (w *Workloads) wait(pod *corev1.Pod, what string, least, most time.Duration) time.Time {
 	step := w.steps[pod.UID]
 	if step.what != what {
-		step = podStep{what, time.Now().Add(w.Between(least, most, "pod", pod.Name, what))}
+		step = podStep{what, time.Now().Add(w.Between(least, most, "pod", number(pod), what))}
 		w.steps[pod.UID] = step
 	}
 	if time.Now().Before(step.at) {
@@ -381,17 +415,17 @@ func (w *Workloads) runPod(pod *corev1.Pod) (next time.Time) {
 			return w.FullUntil
 		}
 		changed.Status.Conditions = nil
-		changed.Spec.NodeName = fmt.Sprintf("node-%d", 1+w.Draw("node", pod.Name).IntN(w.nodes))
+		changed.Spec.NodeName = fmt.Sprintf("node-%d", 1+w.Draw("node", number(pod)).IntN(w.nodes))
 	case pod.Status.Phase == corev1.PodPending && len(pod.Status.ContainerStatuses) == 0 && time.Now().Before(w.RejectUntil):
 		if at := w.wait(pod, "reject", 20*time.Millisecond, 2*time.Second); !at.IsZero() {
 			return at
 		}
 		changed.Status = corev1.PodStatus{Phase: corev1.PodFailed, Reason: "OutOfcpu", Message: fmt.Sprintf("Node didn't have enough resource: cpu, requested: %d", w.made)}
-	case strings.Contains(pod.Spec.Containers[0].Image, "crashing"), strings.Contains(pod.Spec.Containers[0].Image, "unstartable"):
+	case hasImage(pod, "crash", "unstartable"):
 		if at := w.loop(changed); !at.IsZero() {
 			return at
 		}
-	case IsReady(pod), WaitsFor(pod) == "ErrImagePull", isUnready(pod) && pod.Status.Phase == corev1.PodRunning && WaitsFor(pod) == "":
+	case IsReady(pod), isFlipped(pod), WaitsFor(pod) == "ErrImagePull", isUnready(pod) && pod.Status.Phase == corev1.PodRunning && WaitsFor(pod) == "":
 		return time.Time{}
 	default:
 		what, least, most := "start", 500*time.Millisecond, 3*time.Second
@@ -401,7 +435,7 @@ func (w *Workloads) runPod(pod *corev1.Pod) (next time.Time) {
 		if at := w.wait(pod, what, least, most); !at.IsZero() {
 			return at
 		}
-		if strings.Contains(pod.Spec.Containers[0].Image, "missing") {
+		if hasImage(pod, "missing", "does-not-exist") {
 			setWaiting(changed, "ErrImagePull", "the image does not exist")
 		} else {
 			run(changed, !isUnready(pod))
@@ -454,8 +488,26 @@ func (w *Workloads) loop(pod *corev1.Pod) time.Time {
 	return time.Time{}
 }
 
-func isUnready(pod *corev1.Pod) bool {
-	return strings.Contains(pod.Spec.Containers[0].Image, "unready")
+func isUnready(pod *corev1.Pod) bool { return hasImage(pod, "unready", "never-ready") }
+
+// hasImage reports whether the Pod's image has one of these words.
+func hasImage(pod *corev1.Pod, words ...string) bool {
+	return slices.ContainsFunc(words, func(word string) bool { return strings.Contains(pod.Spec.Containers[0].Image, word) })
+}
+
+// notPassed is why a Pod is not ready whose readiness probe has begun to fail.
+const notPassed = "ContainersNotReady"
+
+// Flip has the readiness probe of a Pod that runs fail from now on, or pass again.
+func Flip(pod *corev1.Pod) {
+	setReady(pod, !IsReady(pod))
+	if !IsReady(pod) {
+		pod.Status.Conditions[1].Reason = notPassed
+	}
+}
+
+func isFlipped(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool { return c.Reason == notPassed })
 }
 
 // run makes the Pod's container run.
@@ -533,6 +585,8 @@ func (w *Workloads) IsOpen() bool {
 	namespace := w.Store.Objects[NamespaceKey]
 	return namespace != nil && namespace.GetDeletionTimestamp() == nil
 }
+
+func clip(name string, most int) string { return name[:min(len(name), most)] }
 
 func hashOf(template corev1.PodTemplateSpec) string {
 	encoded, err := json.Marshal(template)
