@@ -3,17 +3,30 @@ package main
 import (
 	"context"
 	"flag"
+	"io"
 	"sync"
 	"testing"
 
+	"go.uber.org/goleak"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
+	"k8s.io/klog/v2"
 
 	"nicoleh.io/k8s-controller/pkg/kit/manager"
 	"nicoleh.io/k8s-controller/pkg/kittest/apiserver"
 	"nicoleh.io/k8s-controller/pkg/kittest/script"
 )
+
+func TestMain(m *testing.M) {
+	// The default handlers also pace errors by the time since the last one, and the clock of a
+	// synctest bubble is decades away from the one outside.
+	utilruntime.ErrorHandlers = nil
+	klog.LogToStderr(false)
+	klog.SetOutput(io.Discard)
+	goleak.VerifyTestMain(m)
+}
 
 // Each story in testdata/stories is a promise, which its name says. The controller that ships plays it;
 // see package script for the commands. After an edit, run it with -rewrite.

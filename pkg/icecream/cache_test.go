@@ -63,14 +63,10 @@ func TestStripDeployment(t *testing.T) {
 		"somebody's":                    {func(d *appsv1.Deployment) { d.OwnerReferences[0].Kind, d.Labels = "Parlor", nil }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, newIcecream())
-			w.sync(nil)
-			w.edit("kubectl", "sundae", func(d *appsv1.Deployment) {
-				test.edit(d)
+			kept := stripped(stored(t, newIcecream(), test.edit, func(d *appsv1.Deployment) {
 				d.Spec.Template.Spec.Containers = append([]corev1.Container{{Name: "proxy", Image: "proxy:1"}}, d.Spec.Template.Spec.Containers...)
 				d.Annotations = map[string]string{"example.com/note": "melted"}
-			})
-			kept := stripped(w.deployment("sundae"))
+			}))
 			if isKept := len(kept.Spec.Template.Spec.Containers) > 0; isKept != test.isKept || isKept && kept.Spec.Template.Spec.Containers[0].Image != "" || kept.Annotations["example.com/note"] != "" {
 				t.Errorf("kept %+v", kept)
 			}

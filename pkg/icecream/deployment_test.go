@@ -1,6 +1,7 @@
 package icecream
 
 import (
+	gocmp "cmp"
 	"flag"
 	"os"
 	"path/filepath"
@@ -88,14 +89,11 @@ func withSortedKeys(t *testing.T, text []byte) string {
 func TestDefaultsOfTheServerAreNoDrift(t *testing.T) {
 	for name, ice := range specs {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, newIcecream(calls(ice.Spec.DeploymentName), func(before *v1alpha1.Icecream) { before.Name = ice.Name }))
-			for _, w.ice = range []*v1alpha1.Icecream{w.ice, ice} {
-				s := w.sync(nil)
-				if again := w.sync(nil); len(again.due) > 0 {
-					t.Errorf("written again: %s", again.words)
-				}
-				if events := strings.Join(s.events, "\n"); strings.Contains(events, v1alpha1.ReasonDeploymentAltered) {
-					t.Errorf("stored otherwise: %s", events)
+			before := newIcecream(calls(ice.Spec.DeploymentName), func(before *v1alpha1.Icecream) { before.Name = ice.Name })
+			updated, _ := repaired(t, ice, stored(t, before))
+			for _, d := range []*appsv1.Deployment{stored(t, ice), updated} {
+				if _, again := repaired(t, ice, d); again != "" {
+					t.Errorf("written again: %s", again)
 				}
 			}
 		})
@@ -231,25 +229,19 @@ func TestDrift(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, newIcecream())
-			if test.ice != nil {
-				w.ice = test.ice
+			ice := gocmp.Or(test.ice, newIcecream())
+			before := stored(t, ice, test.edit)
+			after, repairs := repaired(t, ice, before.DeepCopy())
+			if repairs != test.want {
+				t.Errorf("repaired %q, want %q", repairs, test.want)
 			}
-			w.sync(nil)
-			w.edit("somebody", "sundae", test.edit)
-			before, o := w.deployment("sundae"), w.observe()
-			due := w.sync(nil).due
-			if got := driftOf(o, due); got != test.want {
-				t.Errorf("repaired %q, want %q", got, test.want)
-			}
-			if again := w.sync(nil); len(again.due) > 0 {
-				t.Errorf("not repaired: %s", again.words)
+			if _, again := repaired(t, ice, after); again != "" {
+				t.Errorf("not repaired: %s", again)
 			}
 			// The API server has made of the patch what was wanted, and so has changed nothing else.
-			if len(due) > 0 {
-				before = wanted(before, w.ice)
+			if repairs != "" {
+				before = wanted(before, ice)
 			}
-			after := w.deployment("sundae")
 			if diff := cmp.Diff([]any{before.Labels, before.Annotations, before.OwnerReferences}, []any{after.Labels, after.Annotations, after.OwnerReferences}); diff != "" {
 				t.Errorf("metadata (-want +got):\n%s", diff)
 			}
@@ -275,14 +267,12 @@ func TestResourcesThatLeaveTheSpec(t *testing.T) {
 		}
 		return newIcecream(func(ice *v1alpha1.Icecream) { ice.Spec.Resources.Limits, ice.Spec.Resources.Requests = list, list })
 	}
-	w := newWorld(t, asks("1Gi", "1"))
-	w.sync(nil)
-	w.edit("kubectl-edit", "sundae", func(d *appsv1.Deployment) {
+	d := stored(t, asks("1Gi", "1"), func(d *appsv1.Deployment) {
 		d.Spec.Template.Spec.Containers[0].Resources.Limits["ephemeral-storage"] = resource.MustParse("5Gi")
 	})
-	for _, w.ice = range []*v1alpha1.Icecream{asks("1Gi", "2"), asks("1Gi"), asks()} {
-		w.sync(nil)
-		want, got := w.ice.Spec.Resources, w.deployment("sundae").Spec.Template.Spec.Containers[0].Resources
+	for _, ice := range []*v1alpha1.Icecream{asks("1Gi", "2"), asks("1Gi"), asks()} {
+		d, _ = repaired(t, ice, d)
+		want, got := ice.Spec.Resources, d.Spec.Template.Spec.Containers[0].Resources
 		if diff := cmp.Diff(corev1.ResourceRequirements{Limits: want.Limits, Requests: want.Requests}, got, equateEmpty); diff != "" {
 			t.Errorf("resources (-want +got):\n%s", diff)
 		}
@@ -297,27 +287,25 @@ func TestEqualIsEqual(t *testing.T) {
 			ice.Spec.Resources.Limits = corev1.ResourceList{"memory": resource.MustParse(memory), "cpu": resource.MustParse(cpu)}
 		})
 	}
-	w := newWorld(t, asks("1Gi", "1"))
-	w.sync(nil)
-	template := w.deployment("sundae").Spec.Template
+	ice := asks("1Gi", "1")
+	d := stored(t, ice)
+	template := d.Spec.Template
 	for _, same := range []*v1alpha1.Icecream{asks("1073741824", "1"), asks("1024Mi", "1000m"), asks("1048576Ki", "999999u")} {
-		if got, want := specHash(same.Spec), specHash(w.ice.Spec); got != want {
+		if got, want := specHash(same.Spec), specHash(ice.Spec); got != want {
 			t.Errorf("the hash is %s, want %s", got, want)
 		}
-		same.Generation, same.Spec.Replicas = w.ice.Generation+1, w.ice.Spec.Replicas
-		w.ice = same
-		if s := w.sync(nil); len(s.due) > 0 {
-			t.Errorf("written again: %s", s.words)
+		if _, repairs := repaired(t, same, d); repairs != "" {
+			t.Errorf("written again: %s", repairs)
 		}
-		w.ice.Spec.Replicas = ptr.To(*w.ice.Spec.Replicas + 1)
-		w.sync(nil)
-		if diff := cmp.Diff(template, w.deployment("sundae").Spec.Template); diff != "" {
+		same.Spec.Replicas = ptr.To[int32](4)
+		scaled, _ := repaired(t, same, d)
+		if diff := cmp.Diff(template, scaled.Spec.Template); diff != "" {
 			t.Errorf("template (-before +after):\n%s", diff)
 		}
 	}
-	w.ice = asks("1Gi", "1001m")
-	w.sync(nil)
-	if got := w.deployment("sundae").Spec.Template.Annotations[AnnotationSpecHash]; got == template.Annotations[AnnotationSpecHash] || got != specHash(w.ice.Spec) {
+	other := asks("1Gi", "1001m")
+	d, _ = repaired(t, other, d)
+	if got := d.Spec.Template.Annotations[AnnotationSpecHash]; got == template.Annotations[AnnotationSpecHash] || got != specHash(other.Spec) {
 		t.Errorf("the hash of another spec is %s", got)
 	}
 }

@@ -136,10 +136,7 @@ func TestPodsThatFailAgainAndAgain(t *testing.T) {
 	}
 	o := seeing(newIcecream(), made(t, newIcecream(), rollingOut))
 	unready := o.Pods[:2]
-	w := newWorld(t, newIcecream())
-	w.sync(nil)
-	w.rollOut()
-	ready := w.observe()
+	ready := seeing(newIcecream(), made(t, newIcecream()))
 	var got []string
 	for _, step := range []struct {
 		after      time.Duration

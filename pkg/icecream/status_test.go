@@ -213,10 +213,7 @@ func TestMemoryOfTheFormerIcecream(t *testing.T) {
 // A Deployment that its controller has never seen has no Pods yet, whatever the cache still shows of a
 // former one with the same template.
 func TestPodsOfAFormerDeployment(t *testing.T) {
-	w := newWorld(t, newIcecream())
-	w.sync(nil)
-	w.setStatus("sundae", func(d *appsv1.Deployment) { d.Status = appsv1.DeploymentStatus{} })
-	o := w.observe()
+	o := seeing(newIcecream(), made(t, newIcecream(), func(d *appsv1.Deployment) { d.Status = appsv1.DeploymentStatus{} }))
 	o.Pods = []Pod{seen(), waiting("ErrImagePull", time.Minute), seen(hasFailed)}
 	crashed := Problem{Reason: v1alpha1.ReasonCrashLoopBackOff, Message: "it crashed"}
 	o.Memory = Memory{UID: o.Icecream.UID, History: kstatus.History{Generation: 1, Since: now, Recurring: crashed}, Deployment: "former"}
@@ -255,10 +252,8 @@ func TestStatusFields(t *testing.T) {
 // and the line for the log.
 func TestFiveThousandNodes(t *testing.T) {
 	const nodes = 5000
-	w := newWorld(t, newIcecream(scaledTo(nodes)))
-	w.sync(nil)
-	w.rollOut()
-	o := w.observe()
+	ice := newIcecream(scaledTo(nodes))
+	o := seeing(ice, made(t, ice))
 	var names []string
 	for i := range nodes {
 		names = append(names, fmt.Sprintf("node-%05d.europe-west.example", nodes-i))
@@ -292,36 +287,6 @@ func TestRoster(t *testing.T) {
 	slices.Reverse(o.Pods)
 	if got, want := Roster(o), "node-1: sundae-1; node-2: sundae-0, sundae-2"; got != want {
 		t.Errorf("roster = %q, want %q", got, want)
-	}
-}
-
-// A problem is recorded when it begins, when it comes back, and for each spec that has it, and
-// so is that the Icecream is Ready.
-func TestStatusEvents(t *testing.T) {
-	w := newWorld(t, newIcecream())
-	w.sync(nil)
-	var got []string
-	for _, step := range []struct{ does, waits string }{
-		{"it begins", "ErrImagePull"},
-		{"it goes on", "ImagePullBackOff"},
-		{"it is over", ""},
-		{"it is back", "ErrImagePull"},
-		{"an edit", "ErrImagePull"},
-		{"it is over again", ""},
-		{"an edit", ""},
-	} {
-		if step.does == "an edit" {
-			w.ice.Generation++
-		}
-		w.waits = step.waits
-		w.rollOut()
-		for _, e := range w.sync(nil).events {
-			got = append(got, step.does+": "+strings.Split(e, ":")[0])
-		}
-	}
-	want := []string{"it begins: Warning ImagePullBackOff", "it is over: Normal Synced", "it is back: Warning ImagePullBackOff", "an edit: Warning ImagePullBackOff", "it is over again: Normal Synced", "an edit: Normal Synced"}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("events (-want +got):\n%s", diff)
 	}
 }
 
