@@ -31,6 +31,8 @@
 //
 // What people do:
 //
+//	begin NAME                      plays the file NAME.txt of the directory begin beside that of the stories, and
+//	                                shows nothing
 //	apply                           creates the objects in the input, or merges them into those that there are
 //	edit KIND/NAME PATH=VALUE...    sets fields, or removes a field without =; edit pod/* status.phase=Failed
 //	delete KIND/NAME [orphan|foreground]

@@ -63,7 +63,7 @@ func (r Reality) Play(t *testing.T, path string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &realStory{Reality: r, client: client}
+	s := &realStory{Reality: r, client: client, path: path}
 	last := ""
 	datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 		t.Helper()
@@ -78,6 +78,7 @@ func (r Reality) Play(t *testing.T, path string) {
 
 type realStory struct {
 	Reality
+	path   string
 	client dynamic.Interface
 }
 
@@ -86,6 +87,8 @@ func (s *realStory) do(t *testing.T, d *datadriven.TestData) {
 	arg := arguments{t, d}
 	switch d.Cmd {
 	case "also", "start", "count", "at-most", "lost", "says", "get":
+	case "begin":
+		begin(t, s.path, arg, func(d *datadriven.TestData) { s.do(t, d) })
 	case "wait", "pass":
 		time.Sleep(arg.duration(0))
 	case "apply":

@@ -64,6 +64,7 @@ func (p Theater) Play(t *testing.T, dir string) {
 	datadriven.Walk(t, dir, func(t *testing.T, path string) {
 		synctest.Test(t, func(t *testing.T) {
 			s := p.begin(t)
+			s.path = path
 			defer s.stop()
 			datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 				t.Helper()
@@ -80,6 +81,7 @@ func (p Theater) Play(t *testing.T, dir string) {
 type story struct {
 	*Cluster
 	Theater
+	path      string
 	mark      mark
 	counted   apiserver.Store // what there was when it was last counted
 	recorder  *recorder
@@ -145,6 +147,11 @@ func (s *story) do(t *testing.T, d *datadriven.TestData) string {
 	switch d.Cmd {
 	case "also":
 		return "" // It is for a real control plane.
+	case "begin":
+		begin(t, s.path, arg, func(d *datadriven.TestData) { s.do(t, d) })
+		s.recorder.take()
+		s.count()
+		return ""
 	case "not-yet":
 		s.mark.isSet = true
 		return ""
@@ -202,9 +209,7 @@ func (s *story) do(t *testing.T, d *datadriven.TestData) string {
 		s.mu.Unlock()
 		return ""
 	case "count":
-		s.ForgetRequests()
-		s.recorder.count()
-		s.counted = s.Store()
+		s.count()
 		return ""
 	case "at-most":
 		return s.atMost(arg)
@@ -218,6 +223,13 @@ func (s *story) do(t *testing.T, d *datadriven.TestData) string {
 	s.write(t, d)
 	synctest.Wait()
 	return ""
+}
+
+// count begins to count.
+func (s *story) count() {
+	s.ForgetRequests()
+	s.recorder.count()
+	s.counted = s.Store()
 }
 
 // write has somebody create, edit or delete objects.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -92,6 +93,15 @@ func (a arguments) parse(text string) time.Duration {
 		a.d.Fatalf(a.t, "%v", err)
 	}
 	return d
+}
+
+// begin plays the file of that name in the directory begin beside that of the stories.
+func begin(t *testing.T, path string, arg arguments, do func(*datadriven.TestData)) {
+	t.Helper()
+	datadriven.RunTest(t, filepath.Join(filepath.Dir(path), "..", "begin", arg.key(0)+".txt"), func(_ *testing.T, d *datadriven.TestData) string {
+		do(d)
+		return d.Expected
+	})
 }
 
 // documents returns the objects of a command's input.
