@@ -58,7 +58,7 @@ func says(kind appsv1.DeploymentConditionType, status corev1.ConditionStatus, re
 	}
 }
 
-// What the stories in testdata/decisions do not tell.
+// What the stories do not tell.
 func TestStatus(t *testing.T) {
 	type edits = []func(*appsv1.Deployment)
 	isOf := func(deployment, hash string) Pod {
