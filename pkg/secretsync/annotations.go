@@ -214,7 +214,7 @@ func (c Config) warningAboutNamespace(namespace *corev1.Namespace) Problem {
 	if c.isReserved(namespace.Name) || namespace.DeletionTimestamp != nil || c.answerOf(namespace) != unclear {
 		return Problem{}
 	}
-	return Problem{ReasonUnclear, "No new copies are made, and existing ones follow their sources: " + c.howToMark(namespace)}
+	return Problem{ReasonUnclear, "No copy here is created, changed or deleted until it is clear what is meant, unless its source says no: " + c.howToMark(namespace)}
 }
 
 func (c Config) howToMark(obj metav1.Object) string {

@@ -190,32 +190,53 @@ func TestUnclearSources(t *testing.T) {
 	}
 }
 
-// In a namespace whose mark is unclear, copies that exist follow their source to the end, and no
-// new ones are made.
+// In a namespace whose mark is unclear, nothing is created, changed or deleted, whatever somebody
+// labels there, unless a source says no.
 func TestUnclearNamespaces(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *cluster) {
-		for _, name := range []string{"db", "gone", "lost", "narrowed", "typed"} {
+		for _, name := range []string{"db", "gone", "lost", "narrowed", "no", "typed"} {
 			c.put(newSource(name, "1"))
 		}
 		c.put(newNamespace("team-a", marked))
-		c.run()
+		stop := c.run()
 		kittest.Pass(time.Minute)
 		c.put(newNamespace("team-a", valued("ture")))
 		kittest.Pass(time.Minute)
-		equal(t, "events", []string{`team-a Warning: UnclearAnnotation: No new copies are made, and existing ones follow their sources: annotation example.com/share is "ture": for yes, it must be empty or "true"; for no, "false"`}, c.events())
+		const words = `team-a Warning: UnclearAnnotation: No copy here is created, changed or deleted until it is clear what is meant, unless its source says no: ` +
+			`annotation example.com/share is "ture": for yes, it must be empty or "true"; for no, "false"`
+		equal(t, "events", []string{words}, c.events())
+		c.writes()
 		c.put(newSource("db", "2"))
 		c.put(newSource("narrowed", "1", saying(AnnotationNamespaces, "team-b")))
 		c.put(newSource("typed", "1", ofType("example.com/other")))
-		c.put(newSource("new", "1"))
+		c.put(newSource("new", "1"), newSource("claimed", "1"), newSource("labeled", "1"))
+		labeled := foreign("team-a", "labeled")
+		labeled.Labels = map[string]string{LabelSourceNamespace: "vault"}
+		c.put(planted("team-a", "claimed"), labeled)
 		c.lacks("vault", "gone")
 		c.lacks("team-a", "lost")
 		kittest.Pass(time.Hour)
-		equal(t, "Secrets", []string{"team-a/db", "team-a/typed", "vault/db", "vault/lost", "vault/narrowed", "vault/new", "vault/typed"}, c.names())
-		equal(t, "data", newSource("db", "2").Data, c.secret("team-a", "db").Data)
-		equal(t, "a type, which only a new copy could have", corev1.SecretTypeOpaque, c.secret("team-a", "typed").Type)
+		stop()
+		c.run()
+		kittest.Pass(time.Hour)
+		equal(t, "writes", nil, c.writes())
+		equal(t, "data", newSource("db", "1").Data, c.secret("team-a", "db").Data)
+		equal(t, "events of two processes", []string{words}, c.events())
 		requireProblems(t, map[string]int64{ReasonUnclear: 1})
-		c.put(newNamespace("team-a", marked))
+		c.put(newSource("no", "1", saying(usual.Annotation, "no")))
 		kittest.Pass(time.Minute)
+		equal(t, "writes when a source says no", []string{"delete team-a/no"}, c.writes())
+
+		c.put(newNamespace("team-a", marked))
+		kittest.Pass(2 * time.Minute)
+		var copies []string
+		for _, name := range c.names() {
+			if name, isCopy := strings.CutPrefix(name, "team-a/"); isCopy {
+				copies = append(copies, name)
+			}
+		}
+		equal(t, "Secrets when it is clear", []string{"claimed", "db", "labeled", "lost", "new", "typed"}, copies)
+		equal(t, "data when it is clear", newSource("db", "2").Data, c.secret("team-a", "db").Data)
 		equal(t, "type when it is clear", "example.com/other", c.secret("team-a", "typed").Type)
 		requireProblems(t, nil)
 	})

@@ -85,9 +85,8 @@ type Problem struct{ Reason, Message string }
 type wish int
 
 const (
-	wanted   wish = iota
-	followed      // only if it exists
-	frozen        // nobody knows
+	wanted wish = iota
+	frozen      // nobody knows
 	unwanted
 )
 
@@ -105,6 +104,8 @@ func (o Observed) wish() (_ wish, whyNot string) {
 	switch {
 	case target == silent || target == no:
 		return unwanted, whyUnmarked
+	case target == unclear && (o.Source == nil || o.answerOf(o.Source) != no):
+		return frozen, ""
 	case o.Source == nil || o.Source.DeletionTimestamp != nil:
 		return unwanted, whyGone
 	case o.answerOf(o.Source) == no:
@@ -118,8 +119,6 @@ func (o Observed) wish() (_ wish, whyNot string) {
 		return frozen, ""
 	case !restriction.allows(o.TargetNS):
 		return unwanted, whyNarrowed
-	case target == unclear:
-		return followed, ""
 	}
 	return wanted, ""
 }
@@ -145,7 +144,6 @@ func Decide(o Observed) Decision {
 		return Decision{Action: None} // a namespace that is deleted takes its Secrets with it
 	}
 	wish, whyNot := o.wish()
-	isNeeded := wish == wanted || wish == followed
 	switch {
 	case wish == wanted && o.SourceNS == nil:
 		return Decision{Action: Later, RequeueAfter: retryNoNamespace}
@@ -155,8 +153,8 @@ func Decide(o Observed) Decision {
 		return Decision{Action: None, Ask: ledger.Ask{Goal: goalGone}}
 	case wish == wanted && !o.isCopy(o.Copy):
 		return Decision{Action: Blocked, Problem: Problem{ReasonNameTaken, o.whatItIs()}}
-	case isNeeded && o.isCopy(o.Copy):
-		return o.keep(wish)
+	case wish == wanted:
+		return o.keep()
 	case wish == frozen:
 		return o.freeze()
 	case !o.isMade(o.Copy):
@@ -174,11 +172,11 @@ func Decide(o Observed) Decision {
 }
 
 // keep returns what to do about a copy that exists and should.
-func (o Observed) keep(wish wish) Decision {
+func (o Observed) keep() Decision {
 	d := Decision{Action: None, Ask: ledger.Ask{Goal: o.goal(), Left: o.left(o.Copy)}}
 	why := o.whyReplace()
 	switch {
-	case d.Ask.Left == "", o.SourceNS == nil, why != "" && wish == followed:
+	case d.Ask.Left == "", o.SourceNS == nil:
 	case o.Copy.DeletionTimestamp != nil:
 		return o.waitForFinalizers("it differs from its source")
 	case why != "":
@@ -189,10 +187,11 @@ func (o Observed) keep(wish wish) Decision {
 	return d
 }
 
-// freeze returns the decision about a copy whose source does not say clearly who may have it. If it
-// says nothing at all, that is told here: most Secrets without a mark are none of our business.
+// freeze returns the decision about a copy whose source or namespace does not say clearly whether it
+// should be there. If the source says nothing at all, that is told here: most Secrets without a mark
+// are none of our business.
 func (o Observed) freeze() Decision {
-	if o.answerOf(o.Source) != silent || !o.isMade(o.Copy) {
+	if o.Source == nil || o.answerOf(o.Source) != silent || !o.isMade(o.Copy) {
 		return Decision{Action: None}
 	}
 	return Decision{Action: Blocked, Problem: Problem{ReasonMarkMissing, fmt.Sprintf(

@@ -231,7 +231,7 @@ func (w *secrets) disturb(draw *rand.Rand, secret *corev1.Secret) string {
 				source.Data = w.newData(draw)
 				w.Put(source)
 			}
-			w.refusing, w.since = draw.IntN(2) == 0, time.Now()
+			w.refusing, w.since = draw.IntN(4) > 0, time.Now()
 			return fmt.Sprintf("somebody makes %s immutable, and its source changes; a quota refuses new Secrets: %t", where, w.refusing)
 		}
 		changed.Labels = nil
@@ -317,7 +317,6 @@ type wish string
 
 const (
 	wanted   wish = "wanted"
-	followed wish = "followed, if it exists"
 	frozen   wish = "unclear"
 	unwanted wish = "unwanted"
 	gone     wish = "without a source"
@@ -333,7 +332,9 @@ func (w *secrets) wishOf(store apiserver.Store, namespace, name string) wish {
 	switch {
 	case targetSays == "no" || targetSays == none:
 		return unwanted
-	case source == nil || source.DeletionTimestamp != nil:
+	case targetSays != "yes" && (source == nil || answerOf(source) != "no"):
+		return frozen
+	case !isThere(source):
 		return gone
 	case answerOf(source) == "no":
 		return unwanted
@@ -351,11 +352,10 @@ func (w *secrets) wishOf(store apiserver.Store, namespace, name string) wish {
 	case hasNames && !slices.Contains(strings.Split(names, ","), namespace):
 		return unwanted
 	}
-	if targetSays != "yes" {
-		return followed
-	}
 	return wanted
 }
+
+func isThere(secret *corev1.Secret) bool { return secret != nil && secret.DeletionTimestamp == nil }
 
 func answerOf(obj metav1.Object) string {
 	value, ok := obj.GetAnnotations()[secretMark]
@@ -404,18 +404,12 @@ func (w *secrets) Check(x simulation.Exchange) {
 	case x.Verb == "delete" && (!isMade(before) || !in(read, wishIs(unwanted, gone))):
 		w.Fail("deletion", "%s, which somebody wants, or may want", what)
 	case x.Verb == "delete":
-		if !in(read, wishIs(unwanted)) && in(w.SinceTime(x.Decided.Add(-time.Minute)), func(s apiserver.Store) bool { return w.wishOf(s, x.Key.Namespace, x.Key.Name) != gone }) {
+		if !in(read, wishIs(unwanted)) && in(w.SinceTime(time.Now().Add(-time.Minute)), func(s apiserver.Store) bool { return isThere(w.secret(s, sourceNamespace, x.Key.Name)) }) {
 			w.Fail("deletion", "%s, whose source has just gone", what)
 		}
-	case x.Verb == "create" && (!in(read, wishIs(wanted)) || !in(read, isOfSource(after.Data))):
+	case (before == nil || !equality.Semantic.DeepEqual(before.Data, after.Data)) && (!in(read, wishIs(wanted)) || !in(read, isOfSource(after.Data))):
 		w.Fail("disclosure", "%s, which has not been wanted so since it was decided on", what)
-	case x.Verb == "patch" && !equality.Semantic.DeepEqual(before.Data, after.Data) &&
-		!in(read, func(s apiserver.Store) bool {
-			target := w.namespace(s, x.Key.Namespace)
-			return target != nil && answerOf(target) != "no" && answerOf(target) != none
-		}):
-		w.Fail("disclosure", "%s, although its namespace says no", what)
-	case x.Verb != "create" && (!in(known, wishIs(wanted, followed)) && !in(read, wishIs(wanted, followed)) || !in(known, isOfSource(after.Data))):
+	case x.Verb != "create" && (!in(known, wishIs(wanted)) && !in(read, wishIs(wanted)) || !in(known, isOfSource(after.Data))):
 		w.Fail("copy", "%s, which has not been wanted so", what)
 	}
 }
@@ -429,7 +423,7 @@ func (w *secrets) CheckEnd() {
 			switch is := w.wishOf(w.Store, namespace, name); {
 			case is == wanted && found == nil:
 				w.Fail("end", "there is no copy of %s in %s", name, namespace)
-			case (is == wanted || is == followed && isMade(found) && found.Immutable == nil) && isCopy(found) && !equality.Semantic.DeepEqual(found.Data, source.Data):
+			case is == wanted && isCopy(found) && !equality.Semantic.DeepEqual(found.Data, source.Data):
 				w.Fail("end", "the copy of %s in %s is not as its source", name, namespace)
 			case (is == unwanted || is == gone) && isMade(found) && !hasHeld:
 				w.Fail("end", "there is a copy of %s in %s, which is %s", name, namespace, is)

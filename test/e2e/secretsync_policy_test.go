@@ -132,7 +132,6 @@ func TestStolenTokenAndSecrets(t *testing.T) {
 	}
 	isAllowed(t, update(s.kube, "asks/db", rotate))
 	isAllowed(t, update(s.kube, "asks/unplaced", func(s *corev1.Secret) { s.Annotations[madeFor] = "asks" })) // adopted
-	isAllowed(t, update(s.kube, "declines/db", rotate))                                                       // neither a yes nor a no
 	for name, attempt := range map[string]struct {
 		where, words string
 		change       func(*corev1.Secret)
@@ -145,6 +144,7 @@ func TestStolenTokenAndSecrets(t *testing.T) {
 		"a copy of a copy to be one":   {"asks/copied", unlabeled, func(s *corev1.Secret) { s.Annotations[madeFor] = "asks" }},
 		"a source":                     {"secretsync/db", unlabeled, rotate},
 		"one that is no longer wanted": {"silent/db", consent, rotate},
+		"where the mark is unclear":    {"declines/db", consent, rotate},
 		"kube-system":                  {"kube-system/password", "may not write copies to kube-system", rotate},
 		"to be a cluster of Argo CD's": {"asks/db", obeyed, func(s *corev1.Secret) { s.Labels["argocd.argoproj.io/secret-type"] = "cluster" }},
 		"to be a Helm release":         {"asks/db", obeyed, func(s *corev1.Secret) { s.Labels["owner"] = "helm" }},
