@@ -180,7 +180,9 @@ func TestAMarkIsMissing(t *testing.T) {
 		c.run()
 		kittest.Pass(24 * time.Hour)
 		equal(t, "writes", nil, c.writes())
-		missing := `db Warning: MarkMissing: Its copies are neither changed nor deleted, because the Secret has lost its annotation example.com/share. Set it again, or set it to "false" to delete the copies`
+		missing := `db Warning: MarkMissing: Its copies are neither changed nor deleted, because the Secret has lost its annotation example.com/share. ` +
+			"If it was restricted by controller.nicoleh.io/secretsync-namespaces or controller.nicoleh.io/secretsync-namespace-selector, set both again in one command: " +
+			`without a restriction, all marked namespaces get it. Or set it to "false" to delete the copies`
 		equal(t, "events of two processes", []string{missing, missing}, c.events())
 		requireProblems(t, map[string]int64{ReasonMarkMissing: 3})
 

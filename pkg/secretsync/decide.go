@@ -195,7 +195,9 @@ func (o Observed) freeze() Decision {
 		return Decision{Action: None}
 	}
 	return Decision{Action: Blocked, Problem: Problem{ReasonMarkMissing, fmt.Sprintf(
-		`Its copies are neither changed nor deleted, because the Secret has lost its annotation %s. Set it again, or set it to "false" to delete the copies`, o.Annotation)}}
+		"Its copies are neither changed nor deleted, because the Secret has lost its annotation %s. If it was restricted by %s or %s, "+
+			`set both again in one command: without a restriction, all marked namespaces get it. Or set it to "false" to delete the copies`,
+		o.Annotation, AnnotationNamespaces, AnnotationNamespaceSelector)}}
 }
 
 // waitForFinalizers returns the decision about a copy that is being deleted and that must
