@@ -179,12 +179,15 @@ func (w *secrets) Edit(draw *rand.Rand) string {
 			return ""
 		}
 		revoked, rotated := namespace.DeepCopy(), source.DeepCopy()
-		setMark(revoked, simulation.Pick(draw, []string{none, "no"}))
+		setMark(revoked, simulation.Pick(draw, []string{none, "no", "ture"}))
 		w.Put(revoked)
 		rotated.Data = w.newData(draw)
+		if draw.IntN(3) == 0 {
+			setMark(rotated, "no")
+		}
 		w.Put(rotated)
 		w.edits++
-		return fmt.Sprintf("namespace %s says no, and Secret %s rotates", target, name)
+		return fmt.Sprintf("namespace %s says %q, and Secret %s rotates and says %q", target, answerOf(revoked), name, answerOf(rotated))
 	default:
 		if namespace == nil {
 			return ""
