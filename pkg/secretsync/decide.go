@@ -188,7 +188,8 @@ func (o Observed) keep() Decision {
 }
 
 // freeze returns the decision about a copy whose source or namespace does not say clearly whether it
-// should be there. If the source says nothing at all, that is told here: most Secrets without a mark are none of our business.
+// should be there. If the source says nothing at all, that is told here: most Secrets without a mark
+// are none of our business.
 func (o Observed) freeze() Decision {
 	if o.Source == nil || o.answerOf(o.Source) != silent || !o.isMade(o.Copy) {
 		return Decision{Action: None}
