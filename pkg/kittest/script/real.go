@@ -3,7 +3,6 @@ package script
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,6 +11,7 @@ import (
 	"time"
 
 	"github.com/cockroachdb/datadriven"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -73,8 +73,16 @@ func (r Reality) Play(t *testing.T, path string) {
 		s.do(t, d)
 		return d.Expected
 	})
-	s.end(t, last)
+	if got, err := s.await(t, last, r.Timeout); err != nil {
+		t.Errorf("in the end there is\n%s\nwant\n%s", got, last)
+	}
 }
+
+// How often it is looked, and how much longer than a story says a step can take.
+const (
+	interval = 200 * time.Millisecond
+	patience = 20 * time.Second
+)
 
 type realStory struct {
 	Reality
@@ -89,15 +97,13 @@ func (s *realStory) do(t *testing.T, d *datadriven.TestData) {
 	case "also", "start", "count", "at-most", "lost", "says", "get":
 	case "begin":
 		begin(t, s.path, arg, func(d *datadriven.TestData) { s.do(t, d) })
-	case "wait", "pass":
+	case "pass":
 		time.Sleep(arg.duration(0))
+	case "wait": // This machine may be slow.
+		_, _ = s.await(t, d.Expected, arg.duration(0)+patience)
 	case "apply":
 		for _, obj := range documents(t, d) {
-			body, err := json.Marshal(obj)
-			if err == nil {
-				_, err = s.of(t, obj.GetKind()).Patch(t.Context(), obj.GetName(), types.ApplyPatchType, body, metav1.PatchOptions{FieldManager: "story", Force: new(true)})
-			}
-			if err != nil {
+			if err := s.apply(t, obj); err != nil {
 				d.Fatalf(t, "%v", err)
 			}
 		}
@@ -118,11 +124,37 @@ func (s *realStory) do(t *testing.T, d *datadriven.TestData) {
 	case "delete":
 		policy := propagation(arg)
 		s.each(t, arg.key(0), func(client dynamic.ResourceInterface, name string) error {
-			return client.Delete(t.Context(), name, metav1.DeleteOptions{PropagationPolicy: &policy})
+			if err := client.Delete(t.Context(), name, metav1.DeleteOptions{PropagationPolicy: &policy}); err != nil {
+				return err
+			}
+			return s.awaitGone(t, client, name)
 		})
 	default:
 		d.Fatalf(t, "%q is for the model alone", d.Cmd)
 	}
+}
+
+// apply creates an object, or merges it into the one that there is.
+func (s *realStory) apply(t *testing.T, obj *unstructured.Unstructured) error {
+	client := s.of(t, obj.GetKind())
+	_, err := client.Create(t.Context(), obj, metav1.CreateOptions{FieldManager: "story"})
+	if !apierrors.IsAlreadyExists(err) {
+		return err
+	}
+	body, err := json.Marshal(obj)
+	if err != nil {
+		return err
+	}
+	_, err = client.Patch(t.Context(), obj.GetName(), types.MergePatchType, body, metav1.PatchOptions{FieldManager: "story"})
+	return err
+}
+
+// awaitGone waits, as kubectl delete does, until an object is gone, or another one has its name.
+func (s *realStory) awaitGone(t *testing.T, client dynamic.ResourceInterface, name string) error {
+	return wait.PollUntilContextTimeout(t.Context(), interval, s.Timeout, true, func(ctx context.Context) (bool, error) {
+		obj, err := client.Get(ctx, name, metav1.GetOptions{})
+		return apierrors.IsNotFound(err) || err == nil && obj.GetDeletionTimestamp() == nil, nil
+	})
 }
 
 func (s *realStory) of(t *testing.T, kind string) dynamic.ResourceInterface {
@@ -155,26 +187,24 @@ func (s *realStory) each(t *testing.T, name string, do func(client dynamic.Resou
 	}
 }
 
-// end waits until what there is is what the story has shown last.
-func (s *realStory) end(t *testing.T, last string) {
+// await waits until what there is is what the story shows, as to objects. It returns what there is last.
+func (s *realStory) await(t *testing.T, expected string, timeout time.Duration) (got string, err error) {
 	t.Helper()
-	want := slices.DeleteFunc(strings.Split(strings.TrimSpace(last), "\n"), func(line string) bool { return strings.HasPrefix(line, eventPrefix) })
-	var got []string
-	err := wait.PollUntilContextTimeout(t.Context(), 200*time.Millisecond, s.Timeout, true, func(ctx context.Context) (bool, error) {
+	want := slices.DeleteFunc(strings.Split(strings.TrimSpace(expected), "\n"), func(line string) bool { return strings.HasPrefix(line, eventPrefix) })
+	err = wait.PollUntilContextTimeout(t.Context(), interval, timeout, true, func(ctx context.Context) (bool, error) {
 		var objects []*unstructured.Unstructured
 		for kind := range s.Show {
 			list, err := s.of(t, kind).List(ctx, metav1.ListOptions{})
 			if err != nil {
-				return false, fmt.Errorf("listing %s: %w", kind, err)
+				return false, nil //nolint:nilerr // It is tried again until the time is over.
 			}
 			for i := range list.Items {
 				objects = append(objects, &list.Items[i])
 			}
 		}
-		got = shown(t, s.Show, objects)
-		return slices.Equal(got, want), nil
+		lines := shown(t, s.Show, objects)
+		got = strings.Join(lines, "\n")
+		return slices.Equal(lines, want), nil
 	})
-	if err != nil {
-		t.Errorf("in the end there is\n%s\nwant\n%s\n%v", strings.Join(got, "\n"), strings.Join(want, "\n"), err)
-	}
+	return got, err
 }
