@@ -37,7 +37,7 @@
 //	crash KIND/NAME                 the container of a Pod ends; it is started again within 40 s
 //	flip KIND/NAME                  the readiness probe of a Pod fails from now on, or passes again
 //	repeat DURATION every=D COMMAND...   does that again and again, and then shows as wait does; {} is how
-//	                                often, also in the input. An edit that would change nothing is left out, so
+//	                                often. An edit that would change nothing is left out, so
 //	                                repeat 5m every=1s edit deployment/a spec.replicas=9 is another client that
 //	                                insists on nine.
 //
@@ -65,7 +65,8 @@
 //
 //	wait DURATION                   lets time pass, and shows the type and reason of each event since it was last
 //	                                shown, and the objects of which Show says something
-//	pass DURATION [every=D COMMAND...]   lets time pass, or repeats a command, and shows nothing
+//	pass DURATION [every=D COMMAND...]   lets time pass, or repeats a command, and shows nothing; {} is how often,
+//	                                also in the input
 //	get KIND/NAME PATH...           shows fields
 //	says KIND/NAME                  shows the message of the condition Ready unless it has the words of the input
 //	count                           begins to count requests
