@@ -756,7 +756,7 @@ func TestControllerWaitsForCachesWithoutHandler(t *testing.T) {
 					p.metadata, resource.GroupVersionResource, "", 0, cache.Indexers{}, nil).Informer()
 				for i, c := range p.controllers {
 					if c.name == "of pods" {
-						p.controllers[i].Caches = append(c.Caches, Cache{resource, secrets})
+						p.controllers[i].Caches = append(p.controllers[i].Caches, Cache{resource, secrets})
 						handler, err := c.Caches[0].Informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: func(pod any) {
 							loop.Add(cache.MetaObjectToName(pod.(metav1.Object)))
 						}})

@@ -111,7 +111,7 @@ func TestBrief(t *testing.T) {
 		if got, want := apierrors.HasStatusCause(brief, corev1.NamespaceTerminatingCause), apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause); got != want {
 			t.Errorf("a terminating namespace: %t, want %t", got, want)
 		}
-		if raw, err := json.Marshal(brief.(apierrors.APIStatus).Status()); err != nil || len(raw) > 4096 { //nolint:errorlint // it is not wrapped
+		if raw, err := json.Marshal(brief.(apierrors.APIStatus).Status()); err != nil || len(raw) > 4096 {
 			t.Errorf("%d bytes are kept: %v", len(raw), err)
 		}
 	}

@@ -36,8 +36,6 @@
 //	apply                           creates the objects in the input, or merges them into those that there are
 //	edit KIND/NAME PATH=VALUE...    sets fields, or removes a field without =; edit pod/* status.phase=Failed
 //	delete KIND/NAME [orphan|foreground]
-//	crash KIND/NAME                 the container of a Pod ends; it is started again within 40 s
-//	flip KIND/NAME                  the readiness probe of a Pod fails from now on, or passes again
 //	pass DURATION [every=D COMMAND...]   lets time pass, or does that again and again; {} is how often, also in the
 //	                                input. An edit that would change nothing is left out, so
 //	                                pass 5m every=1s edit deployment/a spec.replicas=9 is another client that
@@ -57,6 +55,8 @@
 //
 // What goes wrong elsewhere:
 //
+//	crash KIND/NAME                 the container of a Pod ends; it is started again within 40 s
+//	flip KIND/NAME                  the readiness probe of a Pod fails from now on, or passes again
 //	full|reject|quota DURATION      no node has room; each node rejects its Pods; no Pod can be created
 //	fail VERB RESOURCE [SUBRESOURCE] with=lost|no-connection|unauthorized|busy|timeout|etcd|conflict|quota-conflict [times=N]
 //	hold|release|relist RESOURCE    the caches of the controller trail; catch up; have to list

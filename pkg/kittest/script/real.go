@@ -98,9 +98,9 @@ func (s *realStory) do(t *testing.T, d *datadriven.TestData) {
 	case "begin":
 		begin(t, s.path, arg, func(d *datadriven.TestData) { s.do(t, d) })
 	case "pass":
-		time.Sleep(arg.duration(0))
+		time.Sleep(arg.duration())
 	case "wait": // This machine may be slow.
-		_, _ = s.await(t, d.Expected, arg.duration(0)+patience)
+		_, _ = s.await(t, d.Expected, arg.duration()+patience)
 	case "apply":
 		for _, obj := range documents(t, d) {
 			if err := s.apply(t, obj); err != nil {
@@ -137,15 +137,14 @@ func (s *realStory) do(t *testing.T, d *datadriven.TestData) {
 // apply creates an object, or merges it into the one that there is.
 func (s *realStory) apply(t *testing.T, obj *unstructured.Unstructured) error {
 	client := s.of(t, obj.GetKind())
-	_, err := client.Create(t.Context(), obj, metav1.CreateOptions{FieldManager: "story"})
-	if !apierrors.IsAlreadyExists(err) {
-		return err
-	}
 	body, err := json.Marshal(obj)
 	if err != nil {
 		return err
 	}
 	_, err = client.Patch(t.Context(), obj.GetName(), types.MergePatchType, body, metav1.PatchOptions{FieldManager: "story"})
+	if apierrors.IsNotFound(err) {
+		_, err = client.Create(t.Context(), obj, metav1.CreateOptions{FieldManager: "story"})
+	}
 	return err
 }
 

@@ -168,14 +168,14 @@ func (s *story) do(t *testing.T, d *datadriven.TestData) string {
 		}
 		return ""
 	case "wait":
-		time.Sleep(arg.duration(0))
+		time.Sleep(arg.duration())
 		synctest.Wait()
 		return s.show(t)
 	case "pass":
 		if len(d.CmdArgs) > 1 {
 			s.repeat(t, arg)
 		} else {
-			time.Sleep(arg.duration(0))
+			time.Sleep(arg.duration())
 			synctest.Wait()
 		}
 		return ""
@@ -205,7 +205,7 @@ func (s *story) do(t *testing.T, d *datadriven.TestData) string {
 	case "full", "reject", "quota":
 		s.mu.Lock()
 		until := map[string]*time.Time{"full": &s.workloads.FullUntil, "reject": &s.workloads.RejectUntil, "quota": &s.workloads.QuotaUntil}[d.Cmd]
-		*until = time.Now().Add(arg.duration(0))
+		*until = time.Now().Add(arg.duration())
 		s.mu.Unlock()
 		return ""
 	case "count":
@@ -219,6 +219,9 @@ func (s *story) do(t *testing.T, d *datadriven.TestData) string {
 		return s.says(arg)
 	case "get":
 		return s.get(arg)
+	}
+	if d.Cmd != "apply" && len(named(t, s.Store(), arg.key(0))) == 0 {
+		d.Fatalf(t, "there is no %s", arg.key(0))
 	}
 	s.write(t, d)
 	synctest.Wait()
@@ -322,7 +325,7 @@ func merge(into, from map[string]any) {
 // value is how often it was done.
 func (s *story) repeat(t *testing.T, arg arguments) {
 	t.Helper()
-	total, every := arg.duration(0), arg.durationOf("every")
+	total, every := arg.duration(), arg.durationOf("every")
 	end := time.Now().Add(total)
 	inner := arg.d.CmdArgs[2:]
 	for n := 0; time.Now().Before(end); n++ {

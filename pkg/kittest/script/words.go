@@ -70,9 +70,9 @@ func (a arguments) key(i int) string {
 	return a.d.CmdArgs[i].Key
 }
 
-func (a arguments) duration(i int) time.Duration {
+func (a arguments) duration() time.Duration {
 	a.t.Helper()
-	return a.parse(a.key(i))
+	return a.parse(a.key(0))
 }
 
 func (a arguments) durationOf(name string) time.Duration {
