@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
 	"pgregory.net/rapid"
 
@@ -233,4 +235,15 @@ func TestNothingIsAHotLoop(t *testing.T) {
 			t.Fatalf("%d writes in %s, want at most %d", writes, took, most)
 		}
 	})
+}
+
+// The API server quotes what it refuses. Of that, a kilobyte is remembered.
+func TestRefusalsAreShort(t *testing.T) {
+	account := ledger.New().Of(name, "1")
+	long := apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "sundae", errors.New(strings.Repeat("melted ", 100_000)))
+	account.Note(noon, ask, ledger.Outcome{Refusal: long})
+	refusal := account.Standing(noon, []ledger.Ask{ask}).Refusal
+	if !apierrors.IsForbidden(refusal) || len(refusal.Error()) > 1024 {
+		t.Errorf("%d bytes are kept of %.100v", len(refusal.Error()), refusal)
+	}
 }
