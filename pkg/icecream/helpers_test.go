@@ -237,6 +237,3 @@ func hasFailed(pod *corev1.Pod) {
 func waiting(reason string, age time.Duration) Pod {
 	return seen(notReady(age), kittest.Waits(reason, "out of cream"))
 }
-
-// inWords returns an event as text.
-func inWords(e Event) string { return e.Type + " " + e.Reason + ": " + e.Message }
