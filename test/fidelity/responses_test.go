@@ -29,15 +29,15 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
-	database "nicoleh.io/k8s-controller/examples/database/generated/clientset/versioned"
-	databasev1alpha1 "nicoleh.io/k8s-controller/examples/database/v1alpha1"
 	"nicoleh.io/k8s-controller/pkg/kit/patch"
 	"nicoleh.io/k8s-controller/test/lab"
 )
@@ -161,11 +161,12 @@ func (c *causes) all() map[string]func(*causes) error {
 		"a quota that several write":   (*causes).contestedQuota,
 		"its namespace does not exist": func(c *causes) error { return c.create(c.kube, "nowhere", cone()) },
 		"its definition does not exist": func(c *causes) error {
-			databases, err := database.NewForConfig(c.config)
+			config := rest.CopyConfig(c.config)
+			config.APIPath, config.GroupVersion = "/apis", &schema.GroupVersion{Group: "db.example.com", Version: "v1"}
+			config.NegotiatedSerializer = scheme.Codecs.WithoutConversion()
+			client, err := rest.RESTClientFor(config)
 			c.must(err)
-			_, err = databases.DatabaseV1alpha1().Databases(c.namespace("")).
-				UpdateStatus(c.t.Context(), &databasev1alpha1.Database{ObjectMeta: metav1.ObjectMeta{Name: "cone"}}, metav1.UpdateOptions{})
-			return err
+			return client.Put().Namespace(c.namespace("")).Resource("databases").Name("cone").Body([]byte("{}")).Do(c.t.Context()).Error()
 		},
 		"its namespace is being deleted": func(c *causes) error {
 			ns := c.namespace("")
