@@ -41,7 +41,7 @@ var undecodable = []struct {
 	{name: "string-as-number", spec: `{"replicas":"two"}`, why: "spec.replicas: json: cannot unmarshal string into Go struct field IcecreamSpec.spec.replicas of type int32"},
 	{name: "object-as-request", spec: `{"resources":{"requests":{"cpu":{}}}}`, why: "spec.resources.requests.cpu: quantities must match the regular expression"},
 	{name: "bad-condition", spec: `{"replicas":{}}`, status: `{"replicas":0,"conditions":[{"type":{}}]}`, why: "spec.replicas: json: cannot unmarshal object into Go struct field IcecreamSpec.spec.replicas of type int32"},
-	{name: "all-of-it", spec: `{"replicas":"two","image":[],"resources":{"limits":5,"requests":{"cpu":{}}}}`, why: "spec."},
+	{name: "all-of-it", spec: `{"replicas":"two","image":[],"resources":{"limits":{"cpu":[]},"requests":{"cpu":{}}}}`, why: "spec."},
 }
 
 // unwritable has specs in which a field that the rule about deploymentName reads has the wrong

@@ -3,9 +3,8 @@ A policy about what the controllers' account can write of one kind of child, and
 Anyone who can write Deployments can run anything with any service account. This account
 writes only objects that an Icecream controls, deletes none, adds nothing that keeps them from the
 garbage collector, and gives their Pods no power. Power is what the baseline Pod Security Standard
-forbids, a root user, any added capability, a service account, Secrets, other Pods' volumes, a
-priority of the system, and what lets Pods outlive their owner. What was there before can stay, so
-the controller can repair an object to which somebody else has given power.
+forbids, a root user, any added capability, a service account, Secrets, and finalizers. What was there
+before can stay, so the controller can repair an object to which somebody else has given power.
 
   root                   what all templates get
   name                   of the policy, between the release's name and "-writes"
@@ -41,8 +40,6 @@ the controller can repair an object to which somebody else has given power.
       variables.templates.map(t, [
         t.spec.?serviceAccountName.orValue("") != "" ? "service account " + t.spec.serviceAccountName : "",
         t.spec.?automountServiceAccountToken.orValue(true) ? "a token" : "",
-        t.spec.?priorityClassName.orValue("").startsWith("system-") ? "priority class " + t.spec.priorityClassName : "",
-        t.spec.?terminationGracePeriodSeconds.orValue(0) > 300 ? "a grace period of " + string(t.spec.terminationGracePeriodSeconds) + " s" : "",
         t.spec.?hostNetwork.orValue(false) ? "hostNetwork" : "",
         t.spec.?hostPID.orValue(false) ? "hostPID" : "",
         t.spec.?hostIPC.orValue(false) ? "hostIPC" : "",
@@ -56,7 +53,7 @@ the controller can repair an object to which somebody else has given power.
       t.?metadata.?annotations.orValue({}).filter(k, k.startsWith("container.apparmor.security.beta.kubernetes.io/") &&
         t.metadata.annotations[k] == "unconfined") +
       t.spec.?volumes.orValue([]).filter(v, !(v in variables.volumesBefore || has(v.emptyDir) || has(v.configMap) || has(v.downwardAPI) ||
-        has(v.ephemeral) || has(v.image) || has(v.projected) &&
+        has(v.persistentVolumeClaim) || has(v.ephemeral) || has(v.image) || has(v.projected) &&
         v.projected.?sources.orValue([]).all(s, has(s.configMap) || has(s.downwardAPI) || has(s.clusterTrustBundle)))).map(v, "volume " + v.name)) + [[]]
   # The same of each container, and of the one that had its name before.
   - name: containerPower
@@ -102,7 +99,7 @@ the controller can repair an object to which somebody else has given power.
     reason: Forbidden
   {{- if $pods }}
   - expression: request.operation == "DELETE" || variables.added == ""
-    message: the Icecream controller may not give Pods a service account, a token, a Secret, a claim, anything of the host, privileges, or a longer life
+    message: the Icecream controller may not give Pods a service account, a token, a Secret, anything of the host, privileges, or a finalizer
     messageExpression: '"the Icecream controller may not give Pods more power: " + variables.added + " (if the cluster''s own policies add that, set policies.restrictPods in the chart''s values to false)"'
     reason: Forbidden
   {{- end }}
