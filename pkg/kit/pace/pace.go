@@ -1,0 +1,174 @@
+// Package pace decides when a write can be repeated and when a status can be reported again. It remembers the last
+// write and the last report of each object.
+//
+// A new wish is written at once. The same wish comes again because the API server refused it, or because somebody
+// reverted it. It then waits after each write, 1 s at first and twice as long each time, up to 5 minutes. The count
+// restarts when a refusal follows an accepted write or the reverse, and after ten quiet minutes.
+//
+// A write that failed otherwise, because the server or the connection failed, is not paced here: that
+// is the loop's back-off (see package worker). The record only shows since when writes fail.
+package pace
+
+import (
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+
+	"nicoleh.io/k8s-controller/pkg/kit/response"
+)
+
+const (
+	firstPause   = time.Second
+	longestPause = 5 * time.Minute
+	quiet        = 2 * longestPause // ends the count
+	contested    = 4                // writes in a row
+	patience     = 10 * time.Second // before failures that are not refusals are reported
+	reportPeriod = 2 * time.Second
+)
+
+// Wish identifies what a write asks for.
+type Wish struct {
+	Digest string // of everything but the scale
+	Scale  int32  // a number that changes alone, often by an autoscaler; 0 for kinds without one
+}
+
+// Attempt is the last write for an object, and what came of it. The zero value means that this process
+// has written nothing.
+type Attempt struct {
+	Wish    Wish
+	Failure error     // why nothing was stored, at most 1 kB; nil if something was
+	Count   int       // how often in a row the same wish had the same outcome
+	Since   time.Time // of the first of these
+	At      time.Time // of the last
+
+	// Made is what admission made of the last wish that was accepted, and MadeOf that wish; nil if it
+	// stored what was asked for.
+	Made   runtime.Object
+	MadeOf Wish
+}
+
+// Then returns the attempt that follows a: a write of wish that failed with failure, or was stored if that is nil.
+// Another scale does not restart the count of failures: an autoscaler would undo the back-off.
+func (a Attempt) Then(wish Wish, failure error, now time.Time) Attempt {
+	next := Attempt{Wish: wish, Failure: response.Brief(failure), Count: 1, Since: now, At: now, Made: a.Made, MadeOf: a.MadeOf}
+	isAgain := a.Wish == wish || failure != nil && a.Wish.Digest == wish.Digest
+	if isAgain && a.outcome() == refused && next.outcome() == failed {
+		return a // The server failed before it could refuse again.
+	}
+	if isAgain && a.outcome() == next.outcome() && now.Sub(a.At) < quiet {
+		next.Count, next.Since = a.Count+1, a.Since
+	}
+	return next
+}
+
+// Wait returns how long to wait before that wish is written.
+func (a Attempt) Wait(wish Wish, now time.Time) time.Duration {
+	if a.Count == 0 || a.Wish != wish || a.outcome() == failed {
+		return 0
+	}
+	pause := longestPause
+	if doublings := a.Count - 1; doublings < 9 {
+		pause = min(pause, firstPause<<doublings)
+	}
+	return min(pause, max(0, a.At.Add(pause).Sub(now))) // also if the clock was set back
+}
+
+// IsContested reports whether somebody keeps reverting the wish: it was written at least four times in a row, and it is
+// reverted again or was written within the last minute. quietAfter is what is left of that minute.
+func (a Attempt) IsContested(isReverted bool, now time.Time) (is bool, quietAfter time.Duration) {
+	if a.Count < contested || a.outcome() != accepted {
+		return false, 0
+	}
+	quietAfter = min(time.Minute, max(0, a.At.Add(time.Minute).Sub(now)))
+	return isReverted || quietAfter > 0, quietAfter
+}
+
+// IsWorthTelling reports whether users should hear of the failure: the API server has refused the
+// wish, or writes have failed for ten seconds.
+func (a Attempt) IsWorthTelling() bool {
+	return a.outcome() == refused || a.outcome() == failed && a.At.Sub(a.Since) >= patience
+}
+
+// outcome is what comes of a write.
+type outcome int
+
+const (
+	accepted outcome = iota
+	refused
+	failed
+)
+
+func (a Attempt) outcome() outcome {
+	switch {
+	case a.Failure == nil:
+		return accepted
+	case response.IsRefusal(a.Failure):
+		return refused
+	default:
+		return failed
+	}
+}
+
+// Attempts has the last attempt for each object. It is safe for concurrent use.
+type Attempts struct{ records sync.Map } // record by name
+
+type record struct {
+	uid       types.UID
+	attempt   Attempt
+	reported  time.Time // when its status was written last
+	isRefused bool      // whether that was refused
+	told      string    // what was told of that, if it was refused
+}
+
+// Last returns the last attempt for an object. For another object of the same name, there was none.
+func (a *Attempts) Last(of metav1.Object) Attempt { return a.record(of).attempt }
+
+// Settle notes that nothing is left to write for an object. So a failure that is past counts no more.
+func (a *Attempts) Settle(of metav1.Object) {
+	if r := a.record(of); r.attempt.Failure != nil {
+		a.Note(of, Attempt{Made: r.attempt.Made, MadeOf: r.attempt.MadeOf})
+	}
+}
+
+// Note notes the last attempt for an object.
+func (a *Attempts) Note(of metav1.Object, last Attempt) {
+	r := a.record(of)
+	r.attempt = last
+	a.records.Store(cache.MetaObjectToName(of), r)
+}
+
+// ReportAfter returns how long a report about an object has to wait: until two seconds after the last one, unless it is
+// urgent and the last one was not refused.
+func (a *Attempts) ReportAfter(of metav1.Object, isUrgent bool, now time.Time) time.Duration {
+	r := a.record(of)
+	if isUrgent && !r.isRefused {
+		return 0
+	}
+	return min(reportPeriod, max(0, r.reported.Add(reportPeriod).Sub(now)))
+}
+
+// NoteReport notes that the status of an object was written, or refused. isNew is false if it is refused with the same
+// news, such as the reason of an event, as the last time.
+func (a *Attempts) NoteReport(of metav1.Object, refusal error, news string, now time.Time) (isNew bool) {
+	r := a.record(of)
+	isNew = refusal == nil || r.told != news
+	if r.reported, r.isRefused, r.told = now, refusal != nil, news; refusal == nil {
+		r.told = ""
+	}
+	a.records.Store(cache.MetaObjectToName(of), r)
+	return isNew
+}
+
+// Forget drops what is remembered of an object that is gone.
+func (a *Attempts) Forget(name cache.ObjectName) { a.records.Delete(name) }
+
+func (a *Attempts) record(of metav1.Object) record {
+	if found, ok := a.records.Load(cache.MetaObjectToName(of)); ok && found.(record).uid == of.GetUID() {
+		return found.(record)
+	}
+	return record{uid: of.GetUID()}
+}
