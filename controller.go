@@ -1,6 +1,5 @@
-// The Icecream controller. Read NewController, then sync and what it calls, from top to
-// bottom. Skip the key functions at the end. The rules are in pkg/icecream: decide.go
-// comes next, then write.go and status.go.
+// The Icecream controller. Read NewController, then sync and what it calls, from top to bottom. The rules
+// are in pkg/icecream: decide.go comes next, then status.go.
 
 package main
 
@@ -10,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -36,30 +34,28 @@ import (
 	"nicoleh.io/k8s-controller/pkg/kit/backoff"
 	"nicoleh.io/k8s-controller/pkg/kit/consistency"
 	"nicoleh.io/k8s-controller/pkg/kit/kstatus"
-	"nicoleh.io/k8s-controller/pkg/kit/ledger"
 	"nicoleh.io/k8s-controller/pkg/kit/lenient"
 	"nicoleh.io/k8s-controller/pkg/kit/metrics"
+	"nicoleh.io/k8s-controller/pkg/kit/pace"
+	"nicoleh.io/k8s-controller/pkg/kit/patch"
 	"nicoleh.io/k8s-controller/pkg/kit/response"
 	"nicoleh.io/k8s-controller/pkg/kit/worker"
 )
 
-// Controller gives each Icecream its Deployment and reports its state. The steps of a sync
-// are
+// Controller gives each Icecream its Deployment and reports its state. The steps of a sync are
 //
 //	ensure caches ready → observe → Decide → act → Status → report
 //
-// A sync first makes sure that the caches show its last writes. Observe reads the caches.
-// Decide and Status belong to package icecream, which is pure and contains all rules: they
-// say what should be written and what to report. Act asks the ledger, which remembers the
-// writes, what is due, and writes that. Report writes the status if it differs. Each write
-// is followed by at most one event.
+// A sync is deferred until the caches show what this process last wrote for the Icecream. Decide says what to write
+// and Status what to report; both belong to package icecream, which is pure and contains all rules. act writes the
+// Deployment, and report writes the status if it differs. A refusal is reported in the same sync, an accepted write in
+// a later one, when the caches show it. Each write causes at most one event.
 //
-// The controller writes Deployments, the status of Icecreams, and events. It never writes a
-// Pod, the spec of an Icecream, or a Deployment that is not its own.
+// The controller writes Deployments, the status of Icecreams, and events. It never writes a Pod, the spec of
+// an Icecream, or a Deployment that is not its own.
 type Controller struct {
 	*worker.Loop
 
-	config   Config
 	client   versioned.Interface
 	kube     kubernetes.Interface
 	recorder record.EventRecorder
@@ -71,8 +67,7 @@ type Controller struct {
 	pods        cache.TypedIndexer[*corev1.Pod]        // by the label of their Icecream
 
 	writes   *consistency.Store // what the caches must show before the next sync
-	ledger   *ledger.Ledger     // what was asked for last, what came of it, and when it may be asked again
-	memories sync.Map           // icecream.Memory by name
+	attempts pace.Attempts      // the last write for each Icecream, and when it was last reported
 }
 
 var (
@@ -86,15 +81,19 @@ const (
 	byLabel      = "label"      // Icecreams and Pods: by the value of the Icecream's label
 )
 
-// A rollout changes many Pods at once, and each sync looks at all of them. So a change of a
-// Pod is synced after podPeriod, or with the next sync.
-const podPeriod = 100 * time.Millisecond
+// A rollout changes many Pods at once, and each sync looks at all of them. So a change of a Pod is synced after
+// podPeriod, or with the next sync.
+const podPeriod = 200 * time.Millisecond
 
-// NewController wires a controller to its clients and informers, and starts nothing. The
-// factories are those of Icecreams, of all Deployments, and of objects with the label
-// icecream.LabelIcecream, which are Pods.
+// The next sync after an accepted write comes within lookAgain: a write that changes nothing causes no event.
+const lookAgain = time.Second
+
+// A status that the API server refuses is tried again after reportAgain, or when something changes.
+const reportAgain = 5 * time.Minute
+
+// NewController wires a controller to its clients and informers, and starts nothing. The factory own makes the informer
+// of Icecreams, all that of Deployments, and labeled, which selects by icecream.LabelIcecream, that of Pods.
 func NewController(
-	config Config,
 	client versioned.Interface,
 	kube kubernetes.Interface,
 	recorder record.EventRecorder,
@@ -103,7 +102,6 @@ func NewController(
 ) (*Controller, error) {
 	icecreams, deployments, pods := own.Samplecontroller().V1alpha1().Icecreams(), all.Apps().V1().Deployments(), labeled.Core().V1().Pods()
 	c := &Controller{
-		config:      config,
 		client:      client,
 		kube:        kube,
 		recorder:    recorder,
@@ -112,7 +110,6 @@ func NewController(
 		deployments: deployments.Lister(),
 		asking:      icecreams.TypedInformer().GetTypedIndexer(),
 		pods:        pods.TypedInformer().GetTypedIndexer(),
-		ledger:      ledger.New(),
 	}
 	c.Loop = worker.New("icecream", c.sync)
 	c.writes = consistency.New(map[schema.GroupResource]consistency.Seen{
@@ -131,11 +128,7 @@ func NewController(
 		return nil, fmt.Errorf("setting up the caches: %w", err)
 	}
 	// Nothing is decided in a handler: an event only says that something has changed.
-	follow := worker.Follow(c.followIcecream)
-	handlers := cache.TypedResourceEventHandlerDetailedFuncs[*v1alpha1.Icecream]{
-		AddFunc: c.addIcecream, UpdateFunc: follow.UpdateFunc, DeleteFunc: follow.DeleteFunc,
-	}
-	ofIcecreams, errIcecreams := icecreams.TypedInformer().AddTypedEventHandler(handlers)
+	ofIcecreams, errIcecreams := icecreams.TypedInformer().AddTypedEventHandler(worker.Follow(c.followIcecream))
 	ofDeployments, errDeployments := deployments.TypedInformer().AddTypedEventHandler(worker.FollowBoth(c.followDeployment))
 	ofPods, errPods := pods.TypedInformer().AddTypedEventHandler(worker.FollowBoth(c.followPod))
 	if err := errors.Join(errIcecreams, errDeployments, errPods); err != nil {
@@ -156,20 +149,29 @@ func (c *Controller) sync(ctx context.Context, name cache.ObjectName) (requeueAf
 		return 0, err
 	}
 	if observed.Icecream == nil {
-		c.forget(name)
+		c.writes.Clear(name)
+		c.attempts.Forget(name)
 		return 0, nil
 	}
+	if observed.Icecream.DeletionTimestamp != nil {
+		return 0, nil // Its Deployment is left to the garbage collector.
+	}
 	plan := icecream.Decide(observed)
-	observed, refusal, err := c.act(ctx, observed, plan)
-	if err != nil {
-		return 0, err
+	if plan.Want == nil && plan.Held.Reason == "" {
+		c.attempts.Settle(observed.Icecream)
 	}
-	report := icecream.Status(observed, plan)
-	c.memories.Store(name, report.Memory)
-	if requeueAfter, err = c.writeStatus(ctx, observed, report); err != nil {
-		return requeueAfter, err
+	if plan.Want != nil && plan.Wait == 0 {
+		if observed.Last, err = c.act(ctx, observed, plan); !observed.Last.IsWorthTelling() {
+			return lookAgain, err // It was accepted, and the caches will show that, or it is retried with back-off.
+		}
+		plan = icecream.Decide(observed) // with the wait until the next attempt
 	}
-	return requeueAfter, worker.NoBackoff(refusal)
+	status, recheckAfter := icecream.Status(observed, plan)
+	reportAfter, errReport := c.report(ctx, observed.Icecream, status)
+	if err != nil && errReport != nil {
+		return 0, errors.Join(err, errReport)
+	}
+	return backoff.MinRequeue(recheckAfter, reportAfter), cmp.Or(err, errReport)
 }
 
 // observe reads from the caches what there is to know about an Icecream. If the Icecream is
@@ -179,9 +181,7 @@ func (c *Controller) observe(name cache.ObjectName) (o icecream.Observed, err er
 	if o.Icecream, err = orNil(c.icecreams.Icecreams(name.Namespace).Get(name.Name)); o.Icecream == nil {
 		return o, err
 	}
-	if memory, ok := c.memories.Load(name); ok {
-		o.Memory = memory.(icecream.Memory)
-	}
+	o.Last = c.attempts.Last(o.Icecream)
 	if o.Undecodable = lenient.DecodeError(o.Icecream, "spec"); o.Undecodable != "" {
 		o.Live, err = c.ownedBy(o.Icecream)
 	} else {
@@ -190,11 +190,11 @@ func (c *Controller) observe(name cache.ObjectName) (o icecream.Observed, err er
 	if err != nil {
 		return o, err
 	}
-	o.OwnerIsGone = o.Live != nil && c.isOwnerGone(o.Live)
 	o.Older = c.older(o.Icecream)
 	pods, err := c.pods.ByTypedIndex(byLabel, key(name.Namespace, icecream.LabelValue(name.Name)))
+	o.Pods = make([]icecream.Pod, 0, len(pods))
 	for _, pod := range pods {
-		if p, counts := icecream.PodOf(pod); counts {
+		if p, counts := icecream.PodOf(pod, o.Now); counts {
 			o.Pods = append(o.Pods, p)
 		}
 	}
@@ -209,16 +209,6 @@ func (c *Controller) ownedBy(ice *v1alpha1.Icecream) (*appsv1.Deployment, error)
 		return nil, err
 	}
 	return deployments[i], err
-}
-
-// isOwnerGone reports whether a Deployment is controlled by an Icecream that no longer exists.
-func (c *Controller) isOwnerGone(d *appsv1.Deployment) bool {
-	if !icecream.IsControlledByIcecream(d) {
-		return false
-	}
-	owner := metav1.GetControllerOfNoCopy(d)
-	ice, err := c.icecreams.Icecreams(d.Namespace).Get(owner.Name)
-	return err != nil || ice.UID != owner.UID
 }
 
 // older returns an Icecream that asks for the same Deployment, was created before and is not being
@@ -238,169 +228,115 @@ func (c *Controller) rivals(ice *v1alpha1.Icecream) []*v1alpha1.Icecream {
 	return slices.DeleteFunc(slices.Clone(asking), func(other *v1alpha1.Icecream) bool { return other.Name == ice.Name })
 }
 
-// act writes what is due of a plan, and returns what is known afterwards. A refusal by the API
-// server is part of that; after any other error there is nothing to report yet.
-func (c *Controller) act(ctx context.Context, o icecream.Observed, plan icecream.Plan) (_ icecream.Observed, refusal, err error) {
-	if plan.Asks == nil {
-		return o, nil, nil
-	}
-	account, isCreation := c.account(o.Icecream), o.Live == nil
-	o.Standing = account.Standing(o.Now, plan.Asks)
-	due := o.Standing.Due
-	if len(due) == 0 {
-		return o, nil, nil
-	}
-	if o.Standing.Wait = account.Spend(o.Now); o.Standing.Wait > 0 {
-		return o, nil, nil
-	}
-	// Of an Icecream that nothing was asked for yet, the cache shows what has only just happened.
-	isFirst := !account.IsKnown() && o.Icecream.Status.ObservedGeneration <= 0
-	if plan.Adopts || isCreation && !isFirst {
+// act writes the Deployment and returns the attempt; the zero value if nothing was sent or the caches are behind.
+func (c *Controller) act(ctx context.Context, o icecream.Observed, plan icecream.Plan) (last pace.Attempt, err error) {
+	isFirst := o.Live == nil && o.Icecream.Status.ObservedGeneration <= 0 && o.Last.Count == 0
+	if o.Own() == nil && !isFirst {
 		if err := c.recheckIcecream(ctx, o.Icecream); err != nil {
-			return o, nil, err
+			return pace.Attempt{}, err
 		}
 	}
-	if isCreation { // which is of the whole Deployment
-		due = plan.Asks
+	isStale := func(err error) bool { return response.IsStale(err, deploymentResource, plan.Want.Name) }
+	stored, err := c.write(ctx, o, plan.Want)
+	if isStale(err) {
+		return pace.Attempt{}, worker.Deferred(err)
 	}
-	for len(due) > 0 {
-		result, err := c.write(ctx, o, due)
-		if err != nil {
-			return o, nil, err
-		}
-		asked := due
-		due = nil
-		// The API server refuses a patch as a whole, and an edit that it refuses must not keep the replicas
-		// from arriving: they are asked for alone.
-		if result.Refusal != nil && !isCreation && len(asked) > 1 {
-			asked, due = asked[:1], asked[1:]
-		}
-		refusal = cmp.Or(refusal, result.Refusal)
-		after, outcomes, event := o.With(asked, result)
-		for i, ask := range asked {
-			account.Note(time.Now(), ask, outcomes[i])
-		}
-		c.record(o.Icecream, event)
-		o = after
+	last = o.Last.Then(plan.Wish, err, time.Now())
+	if err == nil {
+		last.Made, last.MadeOf = icecream.Made(stored, o.Icecream), plan.Wish
 	}
-	o.Standing = account.Standing(time.Now(), o.Asks())
-	if apierrors.HasStatusCause(refusal, corev1.NamespaceTerminatingCause) { // which is nobody's fault
-		refusal = nil
+	if scaled := o.Scaled(plan.Want); scaled != nil && last.IsWorthTelling() {
+		// The replicas must not have to wait for an edit that is refused, or that keeps failing.
+		_, err := c.write(ctx, o, scaled)
+		switch {
+		case isStale(err):
+			return pace.Attempt{}, worker.Deferred(err)
+		case err != nil && !response.IsRefusal(err):
+			return last, err // The attempt is not noted, so both writes are tried again.
+		}
 	}
-	return o, refusal, nil
+	c.attempts.Note(o.Icecream, last)
+	switch {
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause): // not worth an error in the log
+		return last, nil
+	case response.IsRefusal(err):
+		return last, worker.NoBackoff(err)
+	default:
+		return last, err
+	}
 }
 
-// account returns what the ledger has about an Icecream.
-func (c *Controller) account(ice *v1alpha1.Icecream) *ledger.Account {
-	return c.ledger.Of(nameOf(ice), ice.UID)
-}
-
-// recheckIcecream returns an error unless the API server has the Icecream as the cache shows it, and
-// it is not being deleted. Two caches can show events in another order than they happened.
+// recheckIcecream returns an error if the cached Icecream is out of date or is being deleted. The cache of Deployments
+// can be ahead: the Deployment may be missing because the Icecream was deleted.
 func (c *Controller) recheckIcecream(ctx context.Context, cached *v1alpha1.Icecream) error {
-	live, err := c.client.SamplecontrollerV1alpha1().Icecreams(cached.Namespace).Get(ctx, cached.Name, metav1.GetOptions{})
+	latest, err := c.client.SamplecontrollerV1alpha1().Icecreams(cached.Namespace).Get(ctx, cached.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
 		return worker.Deferred(err)
 	case err != nil:
 		return fmt.Errorf("checking that the Icecream still exists: %w", err)
-	case live.UID != cached.UID || live.Generation != cached.Generation || live.DeletionTimestamp != nil:
+	case latest.UID != cached.UID || latest.Generation != cached.Generation || latest.DeletionTimestamp != nil:
 		return worker.Deferred(errors.New("the cache does not show the latest Icecream yet"))
 	}
 	return nil
 }
 
-// write writes the parts of the Deployment that are due. A refusal is a result.
-func (c *Controller) write(ctx context.Context, o icecream.Observed, due []ledger.Ask) (r icecream.Result, err error) {
-	deployments, verb := c.kube.AppsV1().Deployments(o.Icecream.Namespace), "updating"
+// write creates or patches a Deployment, and records its resource version and an event. The request fails if the
+// Deployment has changed since it was observed, so only admission can have changed what was sent.
+func (c *Controller) write(ctx context.Context, o icecream.Observed, want *appsv1.Deployment) (stored *appsv1.Deployment, err error) {
+	deployments := c.kube.AppsV1().Deployments(want.Namespace)
 	if o.Live == nil {
-		verb = "creating"
-		r.Stored, err = deployments.Create(ctx, icecream.NewDeployment(o.Icecream), metav1.CreateOptions{FieldManager: icecream.FieldManager})
+		stored, err = deployments.Create(ctx, want, metav1.CreateOptions{FieldManager: icecream.FieldManager})
 	} else {
-		if o.Standing.IsAgain { // Who it is, is for the message alone. The cache keeps no managedFields.
-			if live, err := deployments.Get(ctx, o.Live.Name, metav1.GetOptions{}); err == nil {
-				r.Other = icecream.LastWriter(live)
-			}
-		}
 		var body []byte
-		if body, err = o.Patch(due); err != nil {
-			return r, err
+		if body, err = patch.IfUnchanged(o.Live, want); err != nil {
+			return nil, err
 		}
 		options := metav1.PatchOptions{FieldManager: icecream.FieldManager}
-		r.Stored, err = deployments.Patch(ctx, o.Live.Name, types.StrategicMergePatchType, body, options)
+		stored, err = deployments.Patch(ctx, want.Name, types.StrategicMergePatchType, body, options)
 	}
-	if err == nil {
-		c.writes.WroteAt(nameOf(o.Icecream), deploymentResource, r.Stored.ResourceVersion)
-		return r, nil
+	if err != nil {
+		return nil, fmt.Errorf("writing Deployment %q: %w", want.Name, err)
 	}
-	err = fmt.Errorf("%s Deployment %q: %w", verb, icecream.DeploymentName(o.Icecream), err)
-	switch {
-	case response.IsStale(err, deploymentResource, icecream.DeploymentName(o.Icecream)):
-		return r, worker.Deferred(err)
-	case response.IsRefusal(err):
-		r.Refusal = err
-		return r, nil
-	default:
-		return r, err
-	}
+	c.writes.WroteAt(nameOf(o.Icecream), deploymentResource, stored.ResourceVersion)
+	c.record(o.Icecream, o.WriteEvent(want, stored))
+	return stored, nil
 }
 
-// writeStatus writes the status if it differs from the present one, and then records what has
-// happened. What is not urgent may have to wait (see window); the Icecream is synced again then.
+// report writes the status if it differs from the present one, and then records its event. While the statuses and
+// reasons of the conditions stay the same, it writes at most every two seconds.
 //
-// The API server takes nothing but the status from the object, and refuses it for another
-// Icecream of the name and for another version than the one that the status was made from.
-// So neither a lost response nor a stale cache can bring back the past.
-func (c *Controller) writeStatus(ctx context.Context, o icecream.Observed, report icecream.Report) (requeueAfter time.Duration, err error) {
-	ice, before, after := o.Icecream, o.Icecream.Status, report.Status
-	account := c.account(ice)
-	if equality.Semantic.DeepEqual(before, after) {
-		account.Settle()
-		return report.RequeueAfter, nil
+// The API server takes only the status from this object, and refuses it if the Icecream has another UID or resource
+// version. So neither a lost response nor a stale cache can bring back the past.
+func (c *Controller) report(ctx context.Context, ice *v1alpha1.Icecream, status v1alpha1.IcecreamStatus) (after time.Duration, err error) {
+	if equality.Semantic.DeepEqual(ice.Status, status) {
+		return 0, nil
 	}
-	if delay := account.SpendStatus(o.Now, c.window(before, after)); delay > 0 {
-		return backoff.MinRequeue(report.RequeueAfter, delay), nil
+	if wait := c.attempts.ReportAfter(ice, kstatus.HasTurned(ice.Status.Conditions, status.Conditions), time.Now()); wait > 0 {
+		return wait, nil
 	}
 	updated, err := c.client.SamplecontrollerV1alpha1().Icecreams(ice.Namespace).UpdateStatus(ctx, &v1alpha1.Icecream{
 		ObjectMeta: metav1.ObjectMeta{Namespace: ice.Namespace, Name: ice.Name, UID: ice.UID, ResourceVersion: ice.ResourceVersion},
-		Status:     after,
+		Status:     status,
 	}, metav1.UpdateOptions{FieldManager: icecream.FieldManager})
 	c.metrics.StatusWrite(err)
 	switch {
 	case response.IsStale(err, icecreamResource, ice.Name):
 		return 0, worker.Deferred(err)
-	case response.IsRefusal(err): // for example, while a field that a rule of the schema reads cannot be decoded
-		account.Reported(time.Now(), err)
-		c.record(ice, icecream.StatusEvent(o, after))
-		return account.SpendStatus(time.Now(), 0), worker.NoBackoff(fmt.Errorf("writing the status: %w", err))
-	case err != nil:
+	case err != nil && (!response.IsRefusal(err) || apierrors.IsInternalError(err)):
 		return 0, fmt.Errorf("writing the status: %w", err)
 	}
-	account.Reported(time.Now(), nil)
+	if event := icecream.StatusEvent(ice.Status, status); c.attempts.NoteReport(ice, err, event.Reason, time.Now()) {
+		c.record(ice, event)
+	}
+	if err != nil { // for example, while a field that a rule of the schema reads cannot be decoded
+		return reportAgain, worker.NoBackoff(fmt.Errorf("writing the status: %w", err))
+	}
 	c.writes.WroteAt(nameOf(ice), icecreamResource, updated.ResourceVersion)
-	c.record(ice, icecream.StatusEvent(o, after))
-	if icecream.HasMoved(before, after) {
-		klog.FromContext(ctx).Info("Placement changed", "placement", icecream.Roster(o))
+	if icecream.HasMoved(ice.Status, status) {
+		klog.FromContext(ctx).Info("Placement changed", "placement", status.Placement)
 	}
-	return report.RequeueAfter, nil
-}
-
-// otherWords is the window of a status that says the same in other words, such as a message with a
-// time or the number of a process.
-const otherWords = 5 * time.Minute
-
-// window returns the minimum time between the last write of a status and this one. Urgent is another
-// reason, or another condition that is True, unless it is only that a new spec is Progressing. Anything
-// else, such as progress, also waits for half a window, since more of it often follows.
-func (c *Controller) window(before, after v1alpha1.IcecreamStatus) time.Duration {
-	switch {
-	case kstatus.IsUrgent(before.Conditions, after.Conditions):
-		return 0
-	case icecream.SaysTheSame(before, after):
-		return otherWords
-	default:
-		return c.config.StatusWindow
-	}
+	return 0, nil
 }
 
 // record records an event about an Icecream, if there is one.
@@ -408,21 +344,6 @@ func (c *Controller) record(ice *v1alpha1.Icecream, event icecream.Event) {
 	if event != (icecream.Event{}) {
 		c.recorder.Event(ice, event.Type, event.Reason, event.Message)
 	}
-}
-
-// forget drops what is remembered about an Icecream that is gone.
-func (c *Controller) forget(name cache.ObjectName) {
-	c.writes.Clear(name)
-	c.memories.Delete(name)
-	c.ledger.Forget(name)
-}
-
-// addIcecream notes which Icecreams were there before this process worked.
-func (c *Controller) addIcecream(ice *v1alpha1.Icecream, isInInitialList bool) {
-	if isInInitialList {
-		c.account(ice).Inherit()
-	}
-	c.followIcecream(ice)
 }
 
 // followIcecream queues an Icecream, and all that ask for the Deployment of the same name.

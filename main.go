@@ -3,9 +3,6 @@
 package main
 
 import (
-	"errors"
-	"flag"
-	"time"
 	_ "time/tzdata" // the image has none
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -50,40 +47,11 @@ func newProgram() manager.Manager {
 
 // NewDescriptor returns what a process needs to know to run the Icecream controller.
 func NewDescriptor() manager.Descriptor {
-	config := &Config{}
-	return manager.Descriptor{
-		Name:        "icecream",
-		OnByDefault: true,
-		AddToScheme: v1alpha1.Install,
-		AddFlags:    config.addFlags,
-		Validate:    config.Validate,
-		New:         func(d manager.Dependencies) (manager.Parts, error) { return newParts(*config, d) },
-	}
-}
-
-// Config contains the flags of the Icecream controller.
-type Config struct {
-	// StatusWindow is the minimum time between two writes of an Icecream's status that are
-	// not urgent, such as progress.
-	StatusWindow time.Duration
-}
-
-// addFlags adds the controller's flags, and sets the defaults.
-func (c *Config) addFlags(fs *flag.FlagSet) {
-	fs.DurationVar(&c.StatusWindow, "icecream-status-window", 5*time.Second,
-		"Minimum time between two writes of an Icecream's status that are not urgent, such as progress.")
-}
-
-// Validate returns an error that names the flag that is wrong.
-func (c *Config) Validate() error {
-	if c.StatusWindow < 0 {
-		return errors.New("-icecream-status-window must not be negative")
-	}
-	return nil
+	return manager.Descriptor{Name: "icecream", OnByDefault: true, AddToScheme: v1alpha1.Install, New: newParts}
 }
 
 // newParts makes the Icecream controller's clients and informers, and the controller.
-func newParts(config Config, d manager.Dependencies) (parts manager.Parts, err error) {
+func newParts(d manager.Dependencies) (parts manager.Parts, err error) {
 	groupVersion := schema.GroupVersion(v1alpha1.GroupVersion)
 	// An object that cannot be decoded stops no other.
 	rest, err := lenient.RESTClientFor(d.Config, groupVersion, scheme.Codecs)
@@ -97,7 +65,7 @@ func newParts(config Config, d manager.Dependencies) (parts manager.Parts, err e
 		kubeinformers.WithNamespace(d.Namespace), kubeinformers.WithTweakListOptions(func(options *metav1.ListOptions) {
 			options.LabelSelector = icecream.LabelIcecream
 		}))
-	c, err := NewController(config, client, d.Kube, d.Recorder, own, all, labeled)
+	c, err := NewController(client, d.Kube, d.Recorder, own, all, labeled)
 	if err != nil {
 		return parts, err
 	}

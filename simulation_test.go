@@ -35,25 +35,46 @@ import (
 type icecreams struct {
 	simulation.Workloads
 
-	undoing      bool // Somebody undoes each write of a Deployment's replicas.
-	hasUndone    bool
-	isOpposed    bool // Somebody has undone or refused writes.
-	rewriting    bool // A webhook gives each Deployment another image.
-	hasRewritten bool
-	refusing     int   // the code with which a policy refuses each new Deployment; 0 if there is none
-	deadline     int32 // the progressDeadlineSeconds that a webhook sets; 0 if there is none
-	isDoomed     bool  // The namespace is deleted at some time.
-	denying      int32 // A webhook refuses one image with this code, in Deployments that there are; 0 is none.
-	writes       map[string]int
-	launched     int // Icecreams so far
-	edits        int
-	refused      map[string][]time.Time  // when creates were refused, by process, name and what was asked for
-	attempted    map[types.UID]bool      // Icecreams for which a create was sent
-	late         map[string]time.Time    // since when something has not been as it should be; see [icecreams.watch]
-	started      time.Time               // when the first request was made
-	fought       map[string]time.Time    // when somebody last changed the replicas of a Deployment, by its name
-	edited       map[types.UID]time.Time // when the spec of an Icecream last changed
-	crashed      map[string]time.Time    // when a Pod of a Deployment last crashed or failed, by its name
+	undoing    bool  // Somebody undoes each write of a Deployment's replicas.
+	isOpposed  bool  // Somebody has undone or refused writes.
+	hasAltered bool  // A webhook or policy has changed what was asked for.
+	rewriting  bool  // A webhook gives each Deployment an image of another registry.
+	pinning    int   // A webhook adds the digest that a tag has now, which counts from 1; 0 if there is none.
+	pushed     int   // how often somebody has pushed the tags
+	most       int32 // of replicas, as a policy has it; 0 if there is none
+	hasLowered bool  // That policy has ever changed something.
+	refusing   int   // the code with which a policy refuses each new Deployment; 0 if there is none
+	deadline   int32 // the progressDeadlineSeconds that a webhook sets; 0 if there is none
+	isDoomed   bool  // The namespace is deleted at some time.
+	denying    int32 // A webhook refuses one image with this code, in Deployments that there are; 0 is none.
+	writes     map[string]int
+	launched   int // Icecreams so far
+	edits      int
+	meddled    int                     // how often somebody has changed or deleted a Deployment
+	refused    map[string][]time.Time  // when creates were refused, by process, name and what was asked for
+	reported   map[types.UID]report    // the last status that was written for an Icecream
+	made       map[types.UID]made      // the last template that was written for a Deployment
+	attempted  map[types.UID]bool      // Icecreams for which a create was sent
+	late       map[string]time.Time    // since when something has not been as it should be; see [icecreams.watch]
+	started    time.Time               // when the first request was made
+	fought     map[string]time.Time    // when somebody last changed the replicas of a Deployment, by its name
+	edited     map[types.UID]time.Time // when the spec of an Icecream last changed
+	crashed    map[string]time.Time    // when a Pod of a Deployment last crashed or failed, by its name
+}
+
+// report is a status that a process has written.
+type report struct {
+	process string
+	at      time.Time
+	status  v1alpha1.IcecreamStatus
+}
+
+// made is the template that a process has written for the same spec.
+type made struct {
+	process               string
+	spec                  v1alpha1.IcecreamSpec
+	template              corev1.PodTemplateSpec
+	isRewritten, isPinned bool // by a webhook that was there
 }
 
 // newWorld returns the world of the Icecream controller.
@@ -61,7 +82,7 @@ func newWorld(h *simulation.History) simulation.World {
 	w := &icecreams{
 		Workloads: simulation.NewWorkloads(h), writes: map[string]int{}, refused: map[string][]time.Time{},
 		attempted: map[types.UID]bool{}, late: map[string]time.Time{}, fought: map[string]time.Time{},
-		edited: map[types.UID]time.Time{}, crashed: map[string]time.Time{},
+		edited: map[types.UID]time.Time{}, crashed: map[string]time.Time{}, reported: map[types.UID]report{}, made: map[types.UID]made{},
 	}
 	draw := h.Draw("conditions")
 	w.isDoomed = draw.IntN(8) == 0
@@ -74,7 +95,7 @@ func newWorld(h *simulation.History) simulation.World {
 var (
 	icecreamNames   = []string{"sundae", "cone", "gelato"}
 	deploymentNames = []string{"", "", "sundae", "cone", "float"}
-	images          = []string{"registry.example/vanilla:1", "registry.example/mint:2", "registry.example/mint:3", "registry.example/missing:1", "registry.example/unready:1", "registry.example/crashing:1", "registry.example/unstartable:1"}
+	images          = []string{"registry.example/vanilla:1", "registry.example/mint:2", "registry.example/mint:3", "registry.example/missing:1", "registry.example/unready:1", "registry.example/crashing:1", "registry.example/unstartable:1", "registry.example/vanilla:1@sha256:0"}
 )
 
 // denied is the image that a policy refuses at times.
@@ -330,6 +351,7 @@ func (w *icecreams) deleteIcecream(draw *rand.Rand) string {
 func (w *icecreams) foreign(draw *rand.Rand) string {
 	name := simulation.Pick(draw, []string{"sundae", "cone", "float"})
 	stored := simulation.Get[appsv1.Deployment](w.History, w.Store, deploymentKey(name))
+	w.meddled++
 	w.Delete(deploymentKey(name), metav1.DeletePropagationBackground)
 	if stored != nil && stored.Labels["app"] == "foreign" {
 		return "somebody else's Deployment " + name + " is deleted"
@@ -401,6 +423,7 @@ func (w *icecreams) editDeployment(draw *rand.Rand) string {
 }
 
 func (w *icecreams) editThis(draw *rand.Rand, d *appsv1.Deployment) string {
+	w.meddled++
 	changed := d.DeepCopy()
 	changed.Generation++
 	var what string
@@ -470,14 +493,24 @@ func (w *icecreams) disturbPod(draw *rand.Rand) string {
 
 // policy is what others do to each write from now on.
 func (w *icecreams) policy(draw *rand.Rand) string {
-	switch draw.IntN(4) {
+	switch draw.IntN(6) {
 	case 0:
-		w.undoing, w.hasUndone, w.isOpposed = !w.undoing, true, true
+		w.undoing, w.isOpposed = !w.undoing, true
 		return fmt.Sprintf("somebody undoes each write: %t", w.undoing)
 	case 1:
-		w.rewriting, w.hasRewritten = !w.rewriting, true
+		w.rewriting, w.pinning, w.hasAltered = !w.rewriting, 0, true
 		return fmt.Sprintf("a webhook rewrites images: %t", w.rewriting)
 	case 2:
+		w.pushed++
+		w.rewriting, w.pinning, w.hasAltered = false, w.pushed, true
+		return fmt.Sprintf("a webhook gives each tag its digest, which is number %d now", w.pinning)
+	case 3:
+		if w.most = draw.Int32N(3); w.most == 0 {
+			return "no policy lowers the replicas any more"
+		}
+		w.hasAltered = true
+		return fmt.Sprintf("a policy allows %d replicas at most", w.most)
+	case 4:
 		w.refusing, w.isOpposed = http.StatusForbidden, true
 		return "a quota refuses new Deployments with 403" + w.deleteDeployment(draw)
 	default:
@@ -505,6 +538,7 @@ func (w *icecreams) deleteDeployment(draw *rand.Rand) string {
 		return ""
 	}
 	w.edits++ // It may have to be created again.
+	w.meddled++
 	w.Delete(deploymentKey(d.Name), metav1.DeletePropagationBackground)
 	return fmt.Sprintf("; Deployment %s is deleted", d.Name)
 }
@@ -512,7 +546,7 @@ func (w *icecreams) deleteDeployment(draw *rand.Rand) string {
 // Settle implements World. Whoever has undone writes was waited for, longer each time, and what
 // never gets ready is given the time until its deadline.
 func (w *icecreams) Settle() time.Duration {
-	w.undoing, w.rewriting, w.refusing, w.denying = false, false, 0, 0
+	w.undoing, w.rewriting, w.pinning, w.most, w.refusing, w.denying = false, false, 0, 0, 0, 0
 	w.RejectUntil = time.Now()
 	for _, d := range simulation.All[appsv1.Deployment](w.History, w.Store) {
 		if slices.Contains(d.Finalizers, hold) {
@@ -529,17 +563,16 @@ func (w *icecreams) Settle() time.Duration {
 		d := simulation.Get[appsv1.Deployment](w.History, w.Store, deploymentKey(icecream.DeploymentName(ice)))
 		settle = max(settle, 2*time.Minute+w.deadlineOf(own(d, ice)))
 	}
-	if w.isOpposed { // What was refused may have to wait.
-		settle += 6 * time.Minute
-	}
-	if w.hasUndone {
+	if w.isOpposed { // What was refused or undone may have to wait, and is not Stalled before.
 		settle += 12 * time.Minute
+	}
+	if w.hasLowered { // Replicas are asked for again after an hour.
+		settle += 65 * time.Minute
 	}
 	return settle
 }
 
-// deadlineOf returns how long there can be no progress before an Icecream with that Deployment is
-// Stalled; without a Deployment, it is that of one.
+// deadlineOf returns how long a Deployment can make no progress, or an Icecream wait for somebody else.
 func (w *icecreams) deadlineOf(d *appsv1.Deployment) time.Duration {
 	if d == nil {
 		return 10 * time.Minute
@@ -597,7 +630,13 @@ func (w *icecreams) Admit(a apiserver.Admission) error {
 }
 
 func hasImage(d *appsv1.Deployment, image string) bool {
-	return slices.ContainsFunc(d.Spec.Template.Spec.Containers, func(c corev1.Container) bool { return c.Image == image })
+	return slices.ContainsFunc(d.Spec.Template.Spec.Containers, func(c corev1.Container) bool { return plain(c.Image) == plain(image) })
+}
+
+// plain returns the image that somebody asked for, before a webhook changed it.
+func plain(image string) string {
+	image, _, _ = strings.Cut(image, "@")
+	return strings.Replace(image, "mirror.example", "registry.example", 1)
 }
 
 // Mutate implements World.
@@ -609,13 +648,24 @@ func (w *icecreams) Mutate(a apiserver.Admission) {
 	if a.Verb == "create" && w.deadline > 0 {
 		d.Spec.ProgressDeadlineSeconds = &w.deadline
 	}
-	if image := &d.Spec.Template.Spec.Containers[0].Image; w.rewriting && !strings.HasPrefix(*image, "mirror") {
+	image := &d.Spec.Template.Spec.Containers[0].Image
+	if *image == "" { // a patch of ours that meets a Deployment of somebody else, and is refused later
+		return
+	}
+	if w.rewriting && !strings.HasPrefix(*image, "mirror") {
 		*image = "mirror.example" + (*image)[strings.Index(*image, "/"):]
+	}
+	if w.pinning > 0 && !strings.Contains(*image, "@") {
+		*image = fmt.Sprintf("%s@sha256:%d", *image, w.pinning)
+	}
+	if w.most > 0 && ptr.Deref(d.Spec.Replicas, 1) > w.most {
+		d.Spec.Replicas, w.hasLowered = ptr.To(w.most), true
 	}
 }
 
 // Act implements World.
 func (w *icecreams) Act() time.Time {
+	w.watch()
 	if w.undoing {
 		for _, d := range w.deployments(w.Store) {
 			if d.DeletionTimestamp == nil && ptr.Deref(d.Spec.Replicas, 1) != 1 {
@@ -730,10 +780,12 @@ func (w *icecreams) watch() {
 			wrong[fmt.Sprintf("Icecream %s (%s): nobody has tried to create Deployment %s", ice.Name, ice.UID, name)] = 1500 * time.Millisecond
 		case d == nil || d.DeletionTimestamp != nil || !metav1.IsControlledBy(d, ice):
 		default:
-			if *d.Spec.Replicas != *ice.Spec.Replicas && time.Since(w.fought[name]) > 15*time.Minute {
+			// An old image that was stopped does not start because another one is refused.
+			isStopped := *d.Spec.Replicas == 0 && w.isOpposed
+			if *d.Spec.Replicas != *ice.Spec.Replicas && time.Since(w.fought[name]) > 15*time.Minute && !isStopped && !w.hasLowered {
 				wrong[fmt.Sprintf("Icecream %s (generation %d): there are %d replicas instead of %d", ice.Name, ice.Generation, *d.Spec.Replicas, *ice.Spec.Replicas)] = time.Second
 			}
-			if reason := readyOf(ice).Reason; w.hasFailing(d, ice) && (reason == v1alpha1.ReasonProgressing || reason == v1alpha1.ReasonPodNotReady) {
+			if reason := readyOf(ice).Reason; w.hasFailing(d, ice) && (reason == v1alpha1.ReasonProgressing || reason == v1alpha1.ReasonPodNotReady) && d.Status.UpdatedReplicas > 0 {
 				wrong[fmt.Sprintf("Icecream %s (%s): Pods fail, and it says %s", ice.Name, ice.UID, reason)] = 10 * time.Second
 			}
 			if !w.hasCounts(w.Store, ice) {
@@ -756,11 +808,11 @@ func (w *icecreams) watch() {
 	}
 }
 
-// hasFailing reports whether nodes reject the Pods that are made from an Icecream's spec now.
+// hasFailing reports whether a node has just rejected a Pod that is made from an Icecream's spec.
 func (w *icecreams) hasFailing(d *appsv1.Deployment, ice *v1alpha1.Icecream) bool {
 	return time.Now().Before(w.RejectUntil) && hasImage(d, ice.Spec.Image) && slices.ContainsFunc(w.pods(w.Store), func(pod *corev1.Pod) bool {
-		isOf := strings.HasPrefix(pod.Name, d.Name+"-") && pod.Annotations[icecream.AnnotationSpecHash] == d.Spec.Template.Annotations[icecream.AnnotationSpecHash]
-		return isOf && pod.Status.Phase == corev1.PodFailed && pod.CreationTimestamp.After(w.edited[ice.UID])
+		isOf := strings.HasPrefix(pod.Name, d.Name+"-") && plain(pod.Spec.Containers[0].Image) == plain(ice.Spec.Image)
+		return isOf && pod.Status.Phase == corev1.PodFailed && pod.CreationTimestamp.After(w.edited[ice.UID]) && time.Since(pod.CreationTimestamp.Time) < 30*time.Second
 	})
 }
 
@@ -848,6 +900,7 @@ func (w *icecreams) checkCreate(x simulation.Exchange, d *appsv1.Deployment) {
 		return
 	}
 	w.checkOwner(x, d)
+	w.checkTemplate(x, nil, d)
 	if !slices.ContainsFunc(w.seen(x, "icecreams"), func(store apiserver.Store) bool {
 		oldest := w.oldest(store, d.Name)
 		return oldest == nil || oldest.UID == owner.UID
@@ -878,14 +931,58 @@ func (w *icecreams) checkPatch(x simulation.Exchange, before, after *appsv1.Depl
 	case metav1.GetControllerOfNoCopy(before) != nil && !haveSameOwner(before, after):
 		w.Fail("ownership", "%s takes %s from its owner", x.Process.Name, simulation.Describe(x.Key))
 	}
-	same, template := before.Spec.Template.DeepCopy(), after.Spec.Template
-	if metav1.SetMetaDataAnnotation(&same.ObjectMeta, icecream.AnnotationSpecHash, template.Annotations[icecream.AnnotationSpecHash]); before.Spec.Template.Annotations[icecream.AnnotationSpecHash] != "" &&
-		equality.Semantic.DeepEqual(*same, template) && !equality.Semantic.DeepEqual(before.Spec.Template, template) && !x.IsLate {
-		w.Fail("restart", "%s replaces the Pods of %s by equal ones", x.Process.Name, simulation.Describe(x.Key))
+	w.checkTemplate(x, before, after)
+	if ice := w.owner(x.Before, after); ice != nil && *before.Spec.Replicas == 0 && *after.Spec.Replicas > 0 && !x.IsLate {
+		if !slices.ContainsFunc(w.seen(x, "icecreams"), func(store apiserver.Store) bool {
+			seen := w.owner(store, after)
+			return seen != nil && hasImage(after, seen.Spec.Image)
+		}) {
+			w.Fail("stopped", "%s starts an old image of %s, which was stopped", x.Process.Name, simulation.Describe(x.Key))
+		}
 	}
 	if metav1.GetControllerOfNoCopy(after) != nil { // It may have lost its owner just before.
 		w.checkOwner(x, after)
 	}
+}
+
+// checkTemplate checks that a process replaces no Pods unless it is asked for others: not when it scales, and not
+// after a restart by what a tag has become. before is nil for a new Deployment.
+func (w *icecreams) checkTemplate(x simulation.Exchange, before, after *appsv1.Deployment) {
+	if before != nil && equality.Semantic.DeepEqual(before.Spec.Template, after.Spec.Template) {
+		return
+	}
+	last := w.made[after.UID]
+	delete(w.made, after.UID)
+	asked, isCertain := w.askedFor(x, after)
+	if !isCertain || x.IsLate {
+		return
+	}
+	isSame := before != nil && equality.Semantic.DeepEqual(last.spec, asked) && equality.Semantic.DeepEqual(last.template, before.Spec.Template) &&
+		last.isRewritten == w.rewriting && last.isPinned == (w.pinning > 0) // One that acts on updates changes what is only scaled, too.
+	if isSame && (last.process == x.Process.Name || strings.HasPrefix(last.template.Spec.Containers[0].Image, asked.Image)) {
+		w.Fail("restart", "%s replaces the Pods of %s, although nobody has asked for others", x.Process.Name, simulation.Describe(x.Key))
+	}
+	if hasImage(after, asked.Image) {
+		w.made[after.UID] = made{x.Process.Name, asked, after.Spec.Template, w.rewriting, w.pinning > 0}
+	}
+}
+
+// askedFor returns the spec of the Icecream that controls a Deployment, but for the replicas. It is certain if the
+// process can have seen no other.
+func (w *icecreams) askedFor(x simulation.Exchange, d *appsv1.Deployment) (asked v1alpha1.IcecreamSpec, isCertain bool) {
+	for i, store := range w.seen(x, "icecreams") {
+		ice := w.owner(store, d)
+		if ice == nil {
+			return asked, false
+		}
+		spec := ice.Spec
+		spec.Replicas = nil
+		if i > 0 && !equality.Semantic.DeepEqual(asked, spec) {
+			return asked, false
+		}
+		asked = spec
+	}
+	return asked, true
 }
 
 func haveSameOwner(a, b *appsv1.Deployment) bool {
@@ -915,6 +1012,7 @@ func (w *icecreams) checkStatus(x simulation.Exchange) {
 		w.Fail("status", "%s: %s warns of its Deployment, which is left of an Icecream that was gone", x.Process.Name, simulation.Describe(x.Key))
 	}
 	w.checkStalled(x, ice)
+	w.checkRate(x, ice)
 	var trues int
 	for _, c := range s.Conditions {
 		if c.Status == metav1.ConditionTrue {
@@ -950,19 +1048,43 @@ func readyOf(ice *v1alpha1.Icecream) metav1.Condition {
 	return ptr.Deref(meta.FindStatusCondition(ice.Status.Conditions, v1alpha1.ConditionReady), metav1.Condition{})
 }
 
-// checkStalled checks that an Icecream is Stalled only when its deadline has passed since the last
-// edit, unless its spec is at fault.
+// checkStalled checks that an Icecream is Stalled only if its spec is at fault, if its Deployment has timed out, or
+// if it has waited long enough for what only somebody else can end.
 func (w *icecreams) checkStalled(x simulation.Exchange, ice *v1alpha1.Icecream) {
-	if !isTrue(ice, v1alpha1.ConditionStalled) || readyOf(ice).Reason == v1alpha1.ReasonInvalidSpec {
+	before := simulation.Get[v1alpha1.Icecream](w.History, x.Before, x.Key)
+	if !isTrue(ice, v1alpha1.ConditionStalled) || isTrue(before, v1alpha1.ConditionStalled) {
 		return
 	}
-	shortest := 10 * time.Minute
-	for _, store := range w.seen(x, "deployments") {
-		d := simulation.Get[appsv1.Deployment](w.History, store, deploymentKey(icecream.DeploymentName(ice)))
-		shortest = min(shortest, w.deadlineOf(own(d, ice)))
+	switch readyOf(ice).Reason {
+	case v1alpha1.ReasonInvalidSpec:
+	case v1alpha1.ReasonDeploymentRefused, v1alpha1.ReasonErrResourceExists, v1alpha1.ReasonDeploymentContested, v1alpha1.ReasonDeploymentTerminating:
+		if was := readyOf(before); was.Status != metav1.ConditionFalse || time.Since(was.LastTransitionTime.Time) < 10*time.Minute {
+			w.Fail("stalled", "%s: %s is Stalled (%s), and was Ready a short time ago", x.Process.Name, simulation.Describe(x.Key), readyOf(ice).Reason)
+		}
+	default:
+		if !slices.ContainsFunc(w.seen(x, "deployments"), func(store apiserver.Store) bool {
+			return hasTimedOut(simulation.Get[appsv1.Deployment](w.History, store, deploymentKey(icecream.DeploymentName(ice))))
+		}) {
+			w.Fail("stalled", "%s: %s is Stalled (%s), and its Deployment is not", x.Process.Name, simulation.Describe(x.Key), readyOf(ice).Reason)
+		}
 	}
-	if since := time.Since(w.edited[ice.UID]); since < shortest {
-		w.Fail("stalled", "%s: %s is Stalled (%s) %s after an edit", x.Process.Name, simulation.Describe(x.Key), readyOf(ice).Reason, since)
+}
+
+// hasTimedOut reports whether a Deployment has made no progress for too long.
+func hasTimedOut(d *appsv1.Deployment) bool {
+	return d != nil && conditionOf(d, appsv1.DeploymentProgressing).Reason == v1alpha1.ReasonProgressDeadlineExceeded
+}
+
+// checkRate checks that statuses which only have other numbers, nodes or words come two seconds apart.
+func (w *icecreams) checkRate(x simulation.Exchange, ice *v1alpha1.Icecream) {
+	last, isKnown := w.reported[ice.UID]
+	w.reported[ice.UID] = report{x.Process.Name, time.Now(), ice.Status}
+	hasTurned := slices.ContainsFunc(ice.Status.Conditions, func(is metav1.Condition) bool {
+		was := meta.FindStatusCondition(last.status.Conditions, is.Type)
+		return was == nil || was.Status != is.Status || was.Reason != is.Reason
+	})
+	if w.IsCalm() && isKnown && last.process == x.Process.Name && !hasTurned && !x.IsLate && time.Since(last.at) < 1900*time.Millisecond {
+		w.Fail("rate", "%s: %s has only other numbers than %s ago", x.Process.Name, simulation.Describe(x.Key), time.Since(last.at))
 	}
 }
 
@@ -989,16 +1111,21 @@ func (w *icecreams) isTrueReason(icecreams, deployments, pods apiserver.Store, i
 	isOwn := own(d, ice) != nil
 	switch ready := readyOf(ice); ready.Reason {
 	case v1alpha1.ReasonProgressDeadlineExceeded:
-		return isOwn && !w.isComplete(deployments, ice)
-	case v1alpha1.ReasonDeploymentRefused:
-		return (w.isOpposed || strings.Contains(ready.Message, "Internal error")) && !strings.Contains(ready.Message, "being terminated") // which is DeploymentTerminating
+		return isOwn && hasTimedOut(d)
+	case v1alpha1.ReasonDeploymentRefused: // or writes have failed for ten seconds
+		isRefusal := strings.Contains(ready.Message, "denied the request") || strings.Contains(ready.Message, "quota")
+		return (w.isOpposed || !isRefusal) && !strings.Contains(ready.Message, "being terminated") // which is DeploymentTerminating
+	case v1alpha1.ReasonDeploymentAltered:
+		return isOwn && w.hasLowered && *d.Spec.Replicas < *ice.Spec.Replicas
 	case v1alpha1.ReasonErrResourceExists:
 		return d != nil && !isOwn && d.DeletionTimestamp == nil || d == nil && w.oldest(icecreams, name) != ice
 	case v1alpha1.ReasonDeploymentTerminating:
 		namespace := deployments.Objects[simulation.NamespaceKey]
 		isOpen := namespace != nil && namespace.GetDeletionTimestamp() == nil
-		return !isOpen || d != nil && (d.DeletionTimestamp != nil || icecream.IsControlledByIcecream(d) && w.owner(icecreams, d) == nil)
-	case v1alpha1.ReasonAvailable, v1alpha1.ReasonProgressing, v1alpha1.ReasonInvalidSpec, v1alpha1.ReasonDeploymentContested:
+		return !isOpen || d != nil && (d.DeletionTimestamp != nil || icecream.IsControlledByIcecream(d) && metav1.GetControllerOfNoCopy(d).Name == ice.Name && !isOwn)
+	case v1alpha1.ReasonDeploymentContested:
+		return w.isOpposed || w.meddled >= 3
+	case v1alpha1.ReasonAvailable, v1alpha1.ReasonProgressing, v1alpha1.ReasonInvalidSpec:
 		return true
 	default:
 		return isOwn && w.problems(pods, d)[ready.Reason]
@@ -1007,12 +1134,12 @@ func (w *icecreams) isTrueReason(icecreams, deployments, pods apiserver.Store, i
 
 // problems returns the reasons for which Pods of a Deployment do not become ready.
 func (w *icecreams) problems(store apiserver.Store, d *appsv1.Deployment) map[string]bool {
-	// A crash or a failure only seems to be over between one time and the next.
-	hasCrashed := !w.crashed[d.Name].IsZero() && time.Since(w.crashed[d.Name]) < 5*time.Minute
+	// A crash or a failure counts for a minute.
+	hasCrashed := !w.crashed[d.Name].IsZero() && time.Since(w.crashed[d.Name]) < 2*time.Minute
 	reasons := map[string]bool{
 		v1alpha1.ReasonPodFailed:                hasCrashed,
 		v1alpha1.ReasonDeploymentPaused:         d.Spec.Paused,
-		v1alpha1.ReasonProgressDeadlineExceeded: conditionOf(d, appsv1.DeploymentProgressing).Status == corev1.ConditionFalse,
+		v1alpha1.ReasonProgressDeadlineExceeded: hasTimedOut(d),
 		v1alpha1.ReasonReplicaFailure:           conditionOf(d, appsv1.DeploymentReplicaFailure).Reason != "",
 		v1alpha1.ReasonCrashLoopBackOff:         hasCrashed,
 	}
@@ -1053,7 +1180,7 @@ func conditionOf(d *appsv1.Deployment, of appsv1.DeploymentConditionType) (c app
 func (w *icecreams) isLeftOver(x simulation.Exchange, ice *v1alpha1.Icecream) bool {
 	for _, deployments := range w.seen(x, "deployments") {
 		d := simulation.Get[appsv1.Deployment](w.History, deployments, deploymentKey(icecream.DeploymentName(ice)))
-		if d == nil || !icecream.IsControlledByIcecream(d) || metav1.IsControlledBy(d, ice) {
+		if d == nil || !icecream.IsControlledByIcecream(d) || metav1.IsControlledBy(d, ice) || metav1.GetControllerOfNoCopy(d).Name != ice.Name {
 			return false
 		}
 		if slices.ContainsFunc(w.seen(x, "icecreams"), func(store apiserver.Store) bool { return w.owner(store, d) != nil }) {
@@ -1070,11 +1197,16 @@ func countsOf(s v1alpha1.IcecreamStatus) string {
 // hasCounts reports whether the Icecream's Deployment has what the status says of it.
 func (w *icecreams) hasCounts(store apiserver.Store, ice *v1alpha1.Icecream) bool {
 	var has appsv1.DeploymentStatus
-	if d := simulation.Get[appsv1.Deployment](w.History, store, deploymentKey(icecream.DeploymentName(ice))); d != nil && metav1.IsControlledBy(d, ice) {
+	d := own(simulation.Get[appsv1.Deployment](w.History, store, deploymentKey(icecream.DeploymentName(ice))), ice)
+	if d != nil {
 		has = d.Status
 	}
 	s := ice.Status
-	return has.Replicas == s.Replicas && has.ReadyReplicas == s.ReadyReplicas && has.AvailableReplicas == s.AvailableReplicas
+	updated := has.UpdatedReplicas
+	if d != nil && has.ObservedGeneration < d.Generation {
+		updated = 0
+	}
+	return updated == s.UpdatedReplicas && has.Replicas == s.Replicas && has.ReadyReplicas == s.ReadyReplicas && has.AvailableReplicas == s.AvailableReplicas
 }
 
 func isReadyIcecream(ice *v1alpha1.Icecream) bool { return isTrue(ice, v1alpha1.ConditionReady) }
@@ -1086,16 +1218,18 @@ func isTrue(ice *v1alpha1.Icecream, condition string) bool {
 // isComplete reports whether the Icecream's Deployment is rolled out.
 func (w *icecreams) isComplete(store apiserver.Store, ice *v1alpha1.Icecream) bool {
 	d := simulation.Get[appsv1.Deployment](w.History, store, deploymentKey(icecream.DeploymentName(ice)))
-	wanted := ptr.Deref(ice.Spec.Replicas, 1)
-	return d != nil && metav1.IsControlledBy(d, ice) && ptr.Deref(d.Spec.Replicas, 1) == wanted && d.Status.ObservedGeneration == d.Generation &&
+	if own(d, ice) == nil {
+		return false
+	}
+	wanted := ptr.Deref(d.Spec.Replicas, 1)
+	return wanted >= ptr.Deref(ice.Spec.Replicas, 1) && d.Status.ObservedGeneration == d.Generation &&
 		d.Status.Replicas == wanted && d.Status.AvailableReplicas == wanted && d.Status.UpdatedReplicas == wanted
 }
 
 // nodesOf returns where the Pods of an Icecream are.
 func (w *icecreams) nodesOf(pods, deployments apiserver.Store, ice *v1alpha1.Icecream) []v1alpha1.IcecreamNode {
 	d := simulation.Get[appsv1.Deployment](w.History, deployments, deploymentKey(icecream.DeploymentName(ice)))
-	isOrphan := d != nil && metav1.GetControllerOfNoCopy(d) == nil && d.Labels[icecream.LabelIcecream] == ice.Name
-	if d == nil || !isOrphan && !metav1.IsControlledBy(d, ice) || d.Status.ObservedGeneration == 0 {
+	if own(d, ice) == nil || d.Status.ObservedGeneration == 0 {
 		return nil
 	}
 	counts := map[string]v1alpha1.IcecreamNode{}
@@ -1134,28 +1268,18 @@ func (w *icecreams) CheckEnd() {
 	w.checkBudget()
 }
 
-// checkBudget checks that a history without faults costs few requests: a launch a POST and
-// three writes of the status, and an edit, which can be the deletion of a Deployment, a write of
-// the Deployment and five of the status. Somebody who undoes or refuses writes makes each of
-// them be repeated.
+// checkBudget checks that a history without faults costs few writes of Deployments: one for a launch, and one for an
+// edit, which can be the deletion of a Deployment. Somebody who undoes or refuses writes makes each of them be
+// repeated. For statuses, see checkRate.
 func (w *icecreams) checkBudget() {
 	for what, n := range w.writes {
-		var most int
-		switch verb, _, _ := strings.Cut(what, " "); verb {
-		case "create":
-			most = w.launched + w.edits
-		case "update":
-			most = 3*w.launched + 5*w.edits
-		default:
-			most = w.edits
-			if w.hasUndone { // Writes are undone for every Icecream, not only for edited ones.
-				most += w.launched
-			}
-		}
+		most := w.launched + w.edits
 		switch {
+		case strings.HasPrefix(what, "update"):
+			most = 8*w.launched + 12*w.edits
 		case w.isOpposed:
 			most *= 10 // at once, twice for an edit of two parts, and then after 1 s, 2 s, 4 s, and so on
-		case w.hasRewritten: // The controller repeats a write that has been rewritten, once.
+		case w.hasAltered: // A new process repeats a write that was altered, once.
 			most *= 2
 		}
 		if n > most && w.IsCalm() {
@@ -1189,8 +1313,8 @@ func (w *icecreams) checkEnd(ice *v1alpha1.Icecream) {
 		return
 	}
 	container := d.Spec.Template.Spec.Containers[slices.IndexFunc(d.Spec.Template.Spec.Containers, func(c corev1.Container) bool { return c.Name == "icecream" })]
-	if image := strings.Replace(container.Image, "mirror.example", "registry.example", 1); image != ice.Spec.Image {
-		fail("the image is %s, not %s", image, ice.Spec.Image)
+	if container.Image != ice.Spec.Image && !w.hasAltered || plain(container.Image) != plain(ice.Spec.Image) {
+		fail("the image is %s, not %s", container.Image, ice.Spec.Image)
 	}
 	template := d.Spec.Template.Spec
 	if container.SecurityContext.Privileged != nil || template.SecurityContext.SeccompProfile.LocalhostProfile != nil || d.Labels["app.kubernetes.io/name"] == "" {
@@ -1210,7 +1334,11 @@ func (w *icecreams) checkEnd(ice *v1alpha1.Icecream) {
 		fail("complete is %t, but Ready is %t", isComplete, isReadyIcecream(ice))
 	}
 	isStalled, reason, problems := isTrue(ice, v1alpha1.ConditionStalled), readyOf(ice).Reason, w.problems(w.Store, d)
-	if !isComplete && (!isStalled || !problems[reason]) {
+	hasCause := false
+	for of, is := range problems {
+		hasCause = hasCause || is && of != v1alpha1.ReasonProgressDeadlineExceeded
+	}
+	if isLazy := hasCause && reason == v1alpha1.ReasonProgressDeadlineExceeded; !isComplete && (isStalled != hasTimedOut(d) || !problems[reason] || isLazy) {
 		fail("it says %s, and Stalled is %t, but its problems are %v", reason, isStalled, problems)
 	}
 }

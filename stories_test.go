@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"flag"
 	"io"
 	"sync"
 	"testing"
@@ -45,9 +44,7 @@ func startController(t *testing.T, config *rest.Config, recorder record.EventRec
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := NewDescriptor()
-	d.AddFlags(flag.NewFlagSet("", flag.ContinueOnError)) // which sets the defaults
-	parts, err := d.New(manager.Dependencies{Kube: kube, Config: config, Recorder: recorder})
+	parts, err := NewDescriptor().New(manager.Dependencies{Kube: kube, Config: config, Recorder: recorder})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,5 +1,4 @@
-// What should be written. Read Observed and Plan, then Decide: it is the rules, and knows nothing of
-// the past. write.go comes next, then status.go.
+// What should be written. Read Observed and Plan, then Decide. deployment.go comes next.
 
 package icecream
 
@@ -10,113 +9,73 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 	"nicoleh.io/k8s-controller/pkg/kit/kstatus"
-	"nicoleh.io/k8s-controller/pkg/kit/ledger"
+	"nicoleh.io/k8s-controller/pkg/kit/pace"
 )
 
-// Observed is what is known of one Icecream: what the caches show, and what this process
-// remembers. Nothing in this package changes the objects that it points to.
+// Observed is what is known of one Icecream. Nothing in this package changes the objects that it points
+// to.
 type Observed struct {
-	Now time.Time
-
+	Now      time.Time
 	Icecream *v1alpha1.Icecream
-	// Undecodable says why the Icecream's spec could not be decoded; empty if it could. The
-	// decoded spec is then empty and means nothing.
+	// Undecodable says why the Icecream's spec could not be decoded; empty if it could. The decoded
+	// spec is then empty and means nothing.
 	Undecodable string
-	// Live is the Deployment with the name that the Icecream asks for, even if somebody else
-	// owns it. While the spec cannot be decoded, it is the one that the Icecream owns. It can
-	// be nil.
+	// Live is the Deployment with the name that the Icecream asks for, even if somebody else owns it.
+	// While the spec cannot be decoded, it is the one that the Icecream owns. It can be nil.
 	Live *appsv1.Deployment
-	// OwnerIsGone reports that Live is controlled by an Icecream that no longer exists, so
-	// the garbage collector is about to delete it.
-	OwnerIsGone bool
-	// Older is an Icecream that asks for a Deployment of the same name, was created before this
-	// one and is not being deleted; nil if there is none.
+	// Older is an Icecream that asks for the same Deployment, was created before this one and is not
+	// being deleted; nil if there is none.
 	Older *v1alpha1.Icecream
-	Pods  []Pod // with the Icecream's label, in any order
-
-	// Memory is from the last sync. Standing is what the ledger says about the plan's asks: before
-	// the writes, which of them are due, and afterwards, what came of them.
-	Memory   Memory
-	Standing ledger.Standing
-
-	shape *bool // what hasShape has found; nil if it was not asked yet
+	Pods  []Pod        // with the Icecream's label, in any order
+	Last  pace.Attempt // the last write of the Deployment by this process
 }
 
 // Plan is what should be written for one Icecream, or why nothing can be.
 type Plan struct {
-	// Asks are what the Icecream asks for, by part: Shape, then Replicas; none if nothing can be asked
-	// for now. The ledger says which of them are due.
-	Asks []ledger.Ask
-	// Adopts means that the live Deployment becomes the Icecream's.
-	Adopts bool
-	// Held says why there are no asks; empty if the Icecream is being deleted.
-	Held kstatus.Conclusion
-	// RequeueAfter is when to sync again even if nothing changes; 0 means never.
-	RequeueAfter time.Duration
+	Want *appsv1.Deployment // as it should be; nil if there is nothing to write
+	Wish pace.Wish          // identifies what Want asks for
+	Wait time.Duration      // until Want can be written; without Want, until altered replicas are asked for again
+	Held kstatus.Conclusion // why nothing can be written; otherwise the zero value
 }
-
-// stalled returns the conclusion that only an edit of the Icecream will help, or that the deadline has
-// passed.
-func stalled(reason, message string) kstatus.Conclusion {
-	return kstatus.Conclusion{State: kstatus.Stalled, Reason: reason, Message: message}
-}
-
-// reconciling returns the conclusion that the Icecream may still become Ready without an edit. If that
-// takes too long, it is Stalled (see conclude).
-func reconciling(reason, message string) kstatus.Conclusion {
-	return kstatus.Conclusion{State: kstatus.Reconciling, Reason: reason, Message: message}
-}
-
-// ownerCheck is how often to check whether the owner of a Deployment is still missing. If the
-// cache shows the owner later, that is no event of the Deployment.
-const ownerCheck = time.Minute
 
 // Decide returns what should be written.
 func Decide(o Observed) Plan {
-	if o.Icecream.DeletionTimestamp != nil {
-		return Plan{} // Its Deployment is left to the garbage collector.
-	}
 	if why := o.invalid(); why != "" {
-		return Plan{Held: stalled(v1alpha1.ReasonInvalidSpec, why)}
+		return Plan{Held: kstatus.Conclusion{State: kstatus.Stalled, Reason: v1alpha1.ReasonInvalidSpec, Message: why}}
 	}
 	switch ice, live := o.Icecream, o.Live; {
 	case live == nil && o.Older != nil:
-		message := fmt.Sprintf("Icecream %q, which is older, asks for the same Deployment %q; use another spec.deploymentName",
-			o.Older.Name, DeploymentName(ice))
-		return Plan{Held: reconciling(v1alpha1.ReasonErrResourceExists, message)}
+		return held(v1alpha1.ReasonErrResourceExists,
+			"Icecream %q, which is older, asks for the same Deployment %q; use another spec.deploymentName", o.Older.Name, DeploymentName(ice))
 
 	case live == nil:
-		return Plan{Asks: o.Asks()}
-
-	case IsControlledBy(live, ice) && live.DeletionTimestamp != nil:
-		return waitFor("Waiting for Deployment %q to be deleted%s; it will then be created again", live.Name, heldBy(live))
-
-	case IsControlledBy(live, ice):
-		return Plan{Asks: o.Asks()}
+		return o.plan(NewDeployment(ice))
 
 	case live.DeletionTimestamp != nil:
-		return waitFor("Waiting for Deployment %q, which is not owned by this Icecream, to be deleted%s", live.Name, heldBy(live))
+		return held(v1alpha1.ReasonDeploymentTerminating, "Waiting for Deployment %q to be deleted%s", live.Name, heldBy(live))
 
-	case o.OwnerIsGone:
-		plan := waitFor("Waiting for the garbage collector to delete Deployment %q, whose Icecream no longer exists", live.Name)
-		plan.RequeueAfter = ownerCheck
-		return plan
+	case IsControlledBy(live, ice), isOrphan(live, ice):
+		want := o.wanted(live)
+		if !equality.Semantic.DeepEqual(live, want) {
+			return o.plan(want)
+		}
+		if replicas(live) != replicasOf(ice) {
+			return Plan{Wait: o.untilAskedAgain()}
+		}
+		return Plan{}
 
-	case isOrphan(ice, live):
-		return Plan{Asks: o.Asks(), Adopts: true}
+	case isOfFormer(live, ice):
+		return held(v1alpha1.ReasonDeploymentTerminating, "Waiting for the garbage collector to delete Deployment %q of a former Icecream",
+			live.Name)
 
 	default:
-		message := fmt.Sprintf("Deployment %q already exists and is not owned by this Icecream; delete it, or use another spec.deploymentName",
-			live.Name)
-		if owner := metav1.GetControllerOfNoCopy(live); owner != nil {
-			message = fmt.Sprintf("Deployment %q already exists and is owned by %s %q; use another spec.deploymentName",
-				live.Name, owner.Kind, owner.Name)
-		}
-		return Plan{Held: reconciling(v1alpha1.ReasonErrResourceExists, message)}
+		return held(v1alpha1.ReasonErrResourceExists, "Deployment %q already exists and is %s", live.Name, takenBy(live))
 	}
 }
 
@@ -131,18 +90,81 @@ func (o Observed) invalid() string {
 	return ""
 }
 
-// waitFor returns the plan to wait until a Deployment is gone.
-func waitFor(format string, args ...any) Plan {
-	return Plan{Held: reconciling(v1alpha1.ReasonDeploymentTerminating, fmt.Sprintf(format, args...))}
+// plan returns the plan to write want, at once or when the last attempt allows it.
+func (o Observed) plan(want *appsv1.Deployment) Plan {
+	wish := wishOf(o.Icecream)
+	return Plan{Want: want, Wish: wish, Wait: o.Last.Wait(wish, o.Now)}
 }
 
-// heldBy describes the finalizers that hold a Deployment that is being deleted; empty if
-// there are none.
+// wanted returns the live Deployment as it should be. It keeps what admission policies and webhooks made of the same
+// wish, because they would change it again.
+func (o Observed) wanted(live *appsv1.Deployment) *appsv1.Deployment {
+	want := live.DeepCopy()
+	setDeployment(want, o.Icecream)
+	asked := want.Annotations[AnnotationAsked]
+	if live.Annotations[AnnotationAsked] == asked {
+		keepDigest(want, live)
+	}
+	made, isAltered := o.Last.Made.(*appsv1.Deployment)
+	if !isAltered || made.UID != live.UID || o.Last.MadeOf.Digest != asked {
+		return want
+	}
+	if equality.Semantic.DeepEqual(made.Spec.Template, live.Spec.Template) {
+		want.Spec.Template = live.Spec.Template
+	}
+	if equality.Semantic.DeepEqual(made.Labels, live.Labels) && equality.Semantic.DeepEqual(made.Annotations, live.Annotations) {
+		want.Labels, want.Annotations = live.Labels, live.Annotations
+	}
+	isSame := o.Last.MadeOf.Scale == replicasOf(o.Icecream) && replicas(made) == replicas(live)
+	if isSame && o.untilAskedAgain() > 0 {
+		want.Spec.Replicas = live.Spec.Replicas
+	}
+	return want
+}
+
+// untilAskedAgain returns how long to accept altered replicas: until an hour after the last write. The policy that set
+// them can be gone by then.
+func (o Observed) untilAskedAgain() time.Duration { return o.Last.At.Add(time.Hour).Sub(o.Now) }
+
+// Made returns what admission has made of an accepted write; nil if it has altered nothing that is the Icecream's.
+func Made(stored *appsv1.Deployment, ice *v1alpha1.Icecream) runtime.Object {
+	stored = stripped(stored)
+	if equality.Semantic.DeepEqual(stored, Observed{Icecream: ice}.wanted(stored)) {
+		return nil
+	}
+	return stored
+}
+
+// Scaled returns the live Deployment with want's replicas, to be written if the rest cannot be. It returns nil if the
+// Icecream does not own it, if the replicas are equal, or if there are none: an old image must not start.
+func (o Observed) Scaled(want *appsv1.Deployment) *appsv1.Deployment {
+	if d := o.Own(); d == nil || replicas(d) == replicas(want) || replicas(d) == 0 {
+		return nil
+	}
+	scaled := o.Live.DeepCopy()
+	scaled.Spec.Replicas = want.Spec.Replicas
+	return scaled
+}
+
+// held returns the plan to write nothing, for a reason that may pass without an edit.
+func held(reason, format string, args ...any) Plan {
+	return Plan{Held: reconciling(reason, format, args...)}
+}
+
+// heldBy describes the finalizers that hold a Deployment that is being deleted; empty if there are none.
 func heldBy(d *appsv1.Deployment) string {
 	if len(d.Finalizers) == 0 {
 		return ""
 	}
 	return " (finalizers: " + strings.Join(d.Finalizers, ", ") + ")"
+}
+
+// takenBy says who owns a Deployment that is not this Icecream's, and what to do about that.
+func takenBy(d *appsv1.Deployment) string {
+	if owner := metav1.GetControllerOfNoCopy(d); owner != nil {
+		return fmt.Sprintf("owned by %s %q; use another spec.deploymentName", owner.Kind, owner.Name)
+	}
+	return "not owned by this Icecream; delete it, or use another spec.deploymentName"
 }
 
 // IsOlder reports whether an Icecream was created before another one. Of two in the same second, it

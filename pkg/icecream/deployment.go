@@ -1,9 +1,13 @@
 package icecream
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -11,12 +15,67 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
+	"nicoleh.io/k8s-controller/pkg/kit/pace"
 )
 
+// LabelIcecream alone selects the Pods of an Icecream: in its Deployment, and in the Services of users.
+const LabelIcecream = "controller.nicoleh.io/icecream"
+
+const (
+	labelName      = "app.kubernetes.io/name"
+	labelManagedBy = "app.kubernetes.io/managed-by"
+)
+
+// AnnotationAsked is the annotation of a Deployment with the Wish.Digest that was last written. So a new process keeps
+// an image digest that a policy has added, unless the Icecream was edited.
+const AnnotationAsked = "controller.nicoleh.io/asked"
+
+// FieldManager is the field manager of everything that this controller writes.
+const FieldManager = "icecream-controller"
+
 const containerName = "icecream"
+
+// DeploymentName returns the name of the Deployment that an Icecream asks for.
+func DeploymentName(ice *v1alpha1.Icecream) string {
+	if ice.Spec.DeploymentName != "" {
+		return ice.Spec.DeploymentName
+	}
+	return ice.Name
+}
+
+// LabelValue returns the value of LabelIcecream for an Icecream's name. A name of up to 63 characters is
+// its own label value; a longer one is cut and ends in a hash of the whole.
+func LabelValue(name string) string {
+	if len(name) <= validation.LabelValueMaxLength {
+		return name
+	}
+	end := "-" + hash([]byte(name))
+	return name[:validation.LabelValueMaxLength-len(end)] + end
+}
+
+// hash returns ten hexadecimal digits that distinguish a text from others.
+func hash(of []byte) string {
+	sum := sha256.Sum256(of)
+	return hex.EncodeToString(sum[:5])
+}
+
+// selector returns the label selector of the Icecream's Deployment.
+func selector(ice *v1alpha1.Icecream) map[string]string {
+	return map[string]string{LabelIcecream: LabelValue(ice.Name)}
+}
+
+// replicasOf returns how many replicas an Icecream asks for.
+func replicasOf(ice *v1alpha1.Icecream) int32 { return ptr.Deref(ice.Spec.Replicas, 1) }
+
+// replicas returns how many replicas a Deployment has.
+func replicas(d *appsv1.Deployment) int32 { return ptr.Deref(d.Spec.Replicas, 1) }
+
+// imageOf returns the image of our container in a Deployment.
+func imageOf(d *appsv1.Deployment) string { return containerOf(d.Spec.Template.DeepCopy()).Image }
 
 // NewDeployment returns the Deployment that the Icecream asks for, with our fields only.
 func NewDeployment(ice *v1alpha1.Icecream) *appsv1.Deployment {
@@ -26,64 +85,69 @@ func NewDeployment(ice *v1alpha1.Icecream) *appsv1.Deployment {
 	return d
 }
 
-// setDeployment sets every field of d that this controller owns, and touches no other. Of
-// fields that the API server validates together, it owns all, or the repair of one half would be
-// refused. The name and the selector of a Deployment never change.
+// wishOf identifies what an Icecream asks for. The spelling of a quantity makes no difference.
+func wishOf(ice *v1alpha1.Icecream) pace.Wish {
+	var template corev1.PodTemplateSpec
+	setTemplate(&template, ice)
+	resources := containerOf(&template).Resources
+	for _, list := range []corev1.ResourceList{resources.Limits, resources.Requests} {
+		for name, quantity := range list {
+			list[name] = *resource.NewDecimalQuantity(*quantity.AsDec(), resource.DecimalExponent) // SI has no prefix for 1e99.
+		}
+	}
+	raw, _ := json.Marshal(template) // cannot fail for what the API server stores
+	return pace.Wish{Digest: hash(raw), Scale: replicasOf(ice)}
+}
+
+// setDeployment sets every field of d that this controller owns, and touches no other. The name and the
+// selector of a Deployment never change.
 func setDeployment(d *appsv1.Deployment, ice *v1alpha1.Icecream) {
 	setOwner(d, ice)
-	labels := selector(ice)
-	labels[labelName] = "icecream"
-	labels[labelManagedBy] = FieldManager
-	setKeys(&d.Labels, labels)
+	setKeys(&d.Labels, labelsOf(ice))
+	setKeys(&d.Annotations, map[string]string{AnnotationAsked: wishOf(ice).Digest})
 	d.Spec.Replicas = ptr.To(replicasOf(ice))
+	setTemplate(&d.Spec.Template, ice)
+}
 
-	template := &d.Spec.Template
-	setKeys(&template.Labels, labels)
-	template.Spec.AutomountServiceAccountToken = ptr.To(false)
-	security := orNew(&template.Spec.SecurityContext)
-	security.RunAsNonRoot = ptr.To(true)
-	security.SeccompProfile = &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}
+// setTemplate sets every field of a Pod template that this controller owns. It owns all of the fields that the API
+// server validates together, because a repair of only some would be refused. The Pods meet the restricted Pod
+// Security Standard.
+func setTemplate(template *corev1.PodTemplateSpec, ice *v1alpha1.Icecream) {
+	setKeys(&template.Labels, labelsOf(ice))
 	delete(template.Annotations, corev1.SeccompPodAnnotationKey) // which the API server compares with the profile
+	template.Spec.AutomountServiceAccountToken = ptr.To(false)
 	setKeys(&template.Spec.NodeSelector, map[string]string{corev1.LabelOSStable: string(corev1.Linux)})
 	if template.Spec.OS != nil { // Another one allows no Linux security context.
 		template.Spec.OS.Name = corev1.Linux
 	}
-	// Another hash is another template, so it changes only together with what it stands for.
-	if template.Annotations[AnnotationSpecHash] == "" || !isMadeFrom(template, ice.Spec) {
-		setTemplate(template, ice.Spec)
-		setKeys(&template.Annotations, map[string]string{AnnotationSpecHash: specHash(ice.Spec)})
-	}
-	setSecurity(containerOf(template))
-}
+	ofPod := orNew(&template.Spec.SecurityContext)
+	ofPod.RunAsNonRoot = ptr.To(true)
+	ofPod.SeccompProfile = &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}
 
-// setTemplate sets every field of a Pod template that follows from the spec, and no other: isMadeFrom
-// and specHash tell Pods apart by these. All resources of the container are ours.
-func setTemplate(template *corev1.PodTemplateSpec, spec v1alpha1.IcecreamSpec) {
 	c := containerOf(template)
-	c.Image, c.Resources = spec.Image, resourcesOf(spec)
-}
-
-// isMadeFrom reports whether a template is as the spec asks for. Equal quantities are equal, however
-// they are written.
-func isMadeFrom(template *corev1.PodTemplateSpec, spec v1alpha1.IcecreamSpec) bool {
-	wanted := template.DeepCopy()
-	setTemplate(wanted, spec)
-	return equality.Semantic.DeepEqual(template, wanted)
-}
-
-// resourcesOf returns the resources that a spec asks for, as the API server rounds them.
-func resourcesOf(spec v1alpha1.IcecreamSpec) corev1.ResourceRequirements {
-	return corev1.ResourceRequirements{Limits: rounded(spec.Resources.Limits), Requests: rounded(spec.Resources.Requests)}
-}
-
-// setSecurity sets what the restricted Pod Security Standard asks of a container.
-func setSecurity(c *corev1.Container) {
-	security := orNew(&c.SecurityContext)
-	security.AllowPrivilegeEscalation = ptr.To(false)
-	security.Privileged = nil
-	capabilities := orNew(&security.Capabilities)
+	c.Image = ice.Spec.Image
+	resources := corev1.ResourceRequirements{Limits: rounded(ice.Spec.Resources.Limits), Requests: rounded(ice.Spec.Resources.Requests)}
+	if !equality.Semantic.DeepEqual(c.Resources, resources) { // Another spelling is not worth a patch.
+		c.Resources = resources
+	}
+	ofContainer := orNew(&c.SecurityContext)
+	ofContainer.AllowPrivilegeEscalation = ptr.To(false)
+	ofContainer.Privileged = nil
+	capabilities := orNew(&ofContainer.Capabilities)
 	capabilities.Drop = []corev1.Capability{"ALL"}
 	capabilities.Add = slices.DeleteFunc(slices.Clone(capabilities.Add), func(c corev1.Capability) bool { return c == "CAP_SYS_ADMIN" })
+}
+
+func labelsOf(ice *v1alpha1.Icecream) map[string]string {
+	return map[string]string{LabelIcecream: LabelValue(ice.Name), labelName: "icecream", labelManagedBy: FieldManager}
+}
+
+// keepDigest keeps the live image if it is the same tag with a digest: policies resolve tags, and the tag can have
+// moved since.
+func keepDigest(want, live *appsv1.Deployment) {
+	if ours := containerOf(&want.Spec.Template); strings.HasPrefix(imageOf(live), ours.Image+"@") {
+		ours.Image = imageOf(live)
+	}
 }
 
 // setOwner makes the Icecream the controller of d.
@@ -97,8 +161,8 @@ func setOwner(d *appsv1.Deployment, ice *v1alpha1.Icecream) {
 	d.OwnerReferences[i] = owner
 }
 
-// containerOf returns our container of a Pod template, and adds it if it is missing. No init
-// container can have its name.
+// containerOf returns our container of a Pod template, and adds it if it is missing. It deletes an init container with
+// that name, which the API server would refuse.
 func containerOf(template *corev1.PodTemplateSpec) *corev1.Container {
 	template.Spec.InitContainers = slices.DeleteFunc(template.Spec.InitContainers, isOurs)
 	containers := &template.Spec.Containers
@@ -128,10 +192,9 @@ func orNew[T any](p **T) *T {
 	return *p
 }
 
-// The largest number that a quantity can have, as digits in bits and zeros that follow them. The
-// longest that the schema admits, 20 digits with the exponent 99 in units of a nano, has 426 bits, and
-// 1e99 has 99 zeros. One of a Deployment, or that was stored under another schema, can have a million of
-// either: apimachinery takes quadratic time to marshal digits, and writes out zeros to compare.
+// Limits of a quantity: bits of its digits, and zeros after them. The schema admits 426 bits (20 digits with the
+// exponent 99, in nanos) and 99 zeros (1e99). A Deployment, or an Icecream stored under another schema, can have a
+// million of either: apimachinery takes quadratic time to marshal digits, and writes out zeros to compare.
 const (
 	maxBits  = 512
 	maxZeros = 128
@@ -167,13 +230,37 @@ func rounded(list corev1.ResourceList) corev1.ResourceList {
 	return list
 }
 
-// isOrphan reports whether the Deployment was made for this Icecream, or for an earlier one
-// with the same name, and has no controller.
-func isOrphan(ice *v1alpha1.Icecream, d *appsv1.Deployment) bool {
-	return metav1.GetControllerOfNoCopy(d) == nil &&
-		d.Labels[labelManagedBy] == FieldManager &&
-		d.Labels[LabelIcecream] == LabelValue(ice.Name) &&
-		d.Spec.Selector != nil &&
-		len(d.Spec.Selector.MatchExpressions) == 0 &&
-		equality.Semantic.DeepEqual(d.Spec.Selector.MatchLabels, selector(ice))
+// IsControlledByIcecream reports whether an object's controller is an Icecream of any API version, even if it no longer
+// exists.
+func IsControlledByIcecream(obj metav1.Object) bool {
+	return hasController(obj, v1alpha1.GroupName, "Icecream")
+}
+
+// IsControlledBy reports whether this Icecream is the object's controller. The API server does not check
+// that an owner is in the same namespace, so the UID alone proves nothing.
+func IsControlledBy(obj metav1.Object, ice *v1alpha1.Icecream) bool {
+	return obj.GetNamespace() == ice.Namespace && IsControlledByIcecream(obj) && metav1.GetControllerOfNoCopy(obj).UID == ice.UID
+}
+
+// isOfFormer reports whether an object's controller is an Icecream of the same name: a previous one, unless
+// IsControlledBy.
+func isOfFormer(obj metav1.Object, ice *v1alpha1.Icecream) bool {
+	return IsControlledByIcecream(obj) && metav1.GetControllerOfNoCopy(obj).Name == ice.Name
+}
+
+// isOrphan reports whether the Deployment was made for this Icecream, or for an earlier one with the same
+// name, and has no controller.
+func isOrphan(d *appsv1.Deployment, ice *v1alpha1.Icecream) bool {
+	return metav1.GetControllerOfNoCopy(d) == nil && d.Labels[labelManagedBy] == FieldManager &&
+		equality.Semantic.DeepEqual(d.Spec.Selector, &metav1.LabelSelector{MatchLabels: selector(ice)})
+}
+
+// hasController reports whether an object's controller is of that group and kind.
+func hasController(obj metav1.Object, group, kind string) bool {
+	owner := metav1.GetControllerOfNoCopy(obj)
+	if owner == nil || owner.Kind != kind {
+		return false
+	}
+	version, err := schema.ParseGroupVersion(owner.APIVersion)
+	return err == nil && version.Group == group
 }

@@ -26,6 +26,7 @@ func TestDescribe(t *testing.T) {
 		d.DeletionTimestamp, d.Finalizers = ptr.To(metav1.NewTime(now)), []string{"example.com/hold"}
 	}
 	paused := func(d *appsv1.Deployment) { d.Spec.Paused, d.Status.UpdatedReplicas = true, 2 }
+	quota := says(appsv1.DeploymentReplicaFailure, "True", "FailedCreate", `pods "sundae-2" is forbidden: exceeded quota: pods`)
 	of := func(edits ...func(*appsv1.Deployment)) Observed {
 		o := seeing(newIcecream(), made(t, newIcecream(), edits...))
 		o.Pods = o.Pods[:min(2, len(o.Pods))]
@@ -34,17 +35,19 @@ func TestDescribe(t *testing.T) {
 	with := func(pod Pod) Observed {
 		o := of(rollingOut)
 		o.Pods = append(o.Pods, pod)
+		o.Live.Status.Replicas, o.Live.Status.UpdatedReplicas = counts(o.Pods)
 		return o
 	}
-	contested := of(func(d *appsv1.Deployment) { d.Spec.Replicas = ptr.To[int32](5) })
-	refused, rejected := seeing(newIcecream()), seeing(newIcecream())
-	refused.Standing.Refusal = forbidden(`admission webhook "policy.example.com" denied the request: images come from registry.example`)
-	rejected.Standing.Refusal = invalid()
-	due := contested.Asks()
-	contested.Standing.Undone = contested.undone(due, `field manager "kubectl-edit"`)
-	rejectsPod := with(seen(hasFailed))
-	rejectsPod.Memory = lasting(t, of(rollingOut), 1)
-	second := seeing(newIcecream())
+	written := func(live *appsv1.Deployment, failure error) Observed {
+		o := seeing(newIcecream(), live)
+		o.Last = attempt(o.Icecream, failure, 4, 0)
+		return o
+	}
+	denied := forbidden(`admission webhook "policy.example.com" denied the request: images come from registry.example`)
+	altered := of(scaled, rolledOut)
+	altered.Last = attempt(altered.Icecream, nil, 1, 0)
+	altered.Last.Made, altered.Last.MadeOf = altered.Live, altered.Last.Wish
+	second := seeing(newIcecream(), nil)
 	second.Older = newIcecream()
 	second.Older.Name = "cone"
 
@@ -57,19 +60,20 @@ func TestDescribe(t *testing.T) {
 		{"the container crashes", with(seen(notReady(0), kittest.Waits("CrashLoopBackOff", "back-off 10s"), kittest.Ended(1, "Error")))},
 		{"a Secret is missing", with(seen(notReady(0), kittest.Waits("CreateContainerConfigError", `secret "password" not found`)))},
 		{"no node has room", with(seen(unschedulable(0)))},
-		{"a node rejects the Pod", rejectsPod},
-		{"a quota is used up", of(rollingOut, says(appsv1.DeploymentReplicaFailure, corev1.ConditionTrue, "FailedCreate", `pods "sundae-2" is forbidden: exceeded quota: pods`))},
+		{"a node rejects the Pod", with(seen(hasFailed(0)))},
+		{"a quota is used up", of(rollingOut, quota)},
 		{"the rollout is paused", of(rollingOut, paused)},
-		{"a webhook denies the Deployment", refused},
-		{"the Deployment is invalid", rejected},
-		{"another client keeps changing the replicas", contested},
+		{"a webhook denies the Deployment", written(nil, denied)},
+		{"the Deployment is invalid", written(nil, invalid())},
+		{"another client keeps changing the replicas", written(made(t, newIcecream(), scaled), nil)},
+		{"a policy sets fewer replicas", altered},
 		{"the name is taken by a Deployment without an owner", seeing(newIcecream(), made(t, newIcecream(), foreign))},
 		{"the name is taken by another owner's Deployment", seeing(newIcecream(), made(t, newIcecream(), owned))},
 		{"an older Icecream has the name", second},
 		{"its Deployment is being deleted", seeing(newIcecream(), made(t, newIcecream(), deleting))},
 	} {
-		s := Status(situation.o, Decide(situation.o)).Status
-		event := StatusEvent(situation.o, s)
+		s, _ := Status(situation.o, Decide(situation.o))
+		event := StatusEvent(situation.o.Icecream.Status, s)
 		fmt.Fprintf(&all, "# %s\n%s\n  %s\n", situation.name, verdictOf(s), messageOf(s))
 		if event.Type == corev1.EventTypeWarning {
 			fmt.Fprintf(&all, "  %s %s: %s\n", event.Type, event.Reason, event.Message)

@@ -17,15 +17,13 @@ func Example() {
 		Icecream: &v1alpha1.Icecream{ObjectMeta: metav1.ObjectMeta{Namespace: "parlor", Name: "vanilla", UID: "1", Generation: 1}},
 	}
 	plan := icecream.Decide(observed)
-	for _, ask := range plan.Asks {
-		fmt.Println("ask for:", ask.Part)
-	}
-	for _, c := range icecream.Status(observed, plan).Status.Conditions {
+	fmt.Printf("write Deployment %s with %d replica\n", plan.Want.Name, *plan.Want.Spec.Replicas)
+	status, _ := icecream.Status(observed, plan)
+	for _, c := range status.Conditions {
 		fmt.Println(c.Type, c.Status, c.Reason)
 	}
 	// Output:
-	// ask for: shape
-	// ask for: replicas
+	// write Deployment vanilla with 1 replica
 	// Ready False Progressing
 	// Reconciling True Progressing
 	// Stalled False Progressing

@@ -29,9 +29,12 @@ func TestHeapPerPod(t *testing.T) {
 				LabelIcecream: "sundae", "pod-template-hash": "59b69c8b7d",
 				"app.kubernetes.io/name": "icecream", "app.kubernetes.io/managed-by": FieldManager,
 			},
-			Annotations:     map[string]string{AnnotationSpecHash: "8623e62f7c", "example.com/history": strings.Repeat("melted ", 100)},
-			OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "sundae-59b69c8b7d", UID: "a8098c1a-f86e-11da-bd1a-001124400000", Controller: ptr.To(true)}},
-			ManagedFields:   []metav1.ManagedFieldsEntry{{Manager: "kubelet", FieldsV1: metav1.NewFieldsV1(`{` + strings.Repeat(`"f:status":{},`, 100) + `"f:spec":{}}`)}},
+			Annotations: map[string]string{"example.com/history": strings.Repeat("melted ", 100)},
+			OwnerReferences: []metav1.OwnerReference{{
+				APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "sundae-59b69c8b7d", Controller: ptr.To(true),
+				UID: "a8098c1a-f86e-11da-bd1a-001124400000",
+			}},
+			ManagedFields: []metav1.ManagedFieldsEntry{{FieldsV1: metav1.NewFieldsV1(`{"f:a":"` + strings.Repeat("managed", 200) + `"}`)}},
 		},
 		Spec: corev1.PodSpec{
 			NodeName:   "node-00000.europe-west.example",

@@ -1,35 +1,36 @@
 package icecream
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
+	"strings"
 	"time"
 
 	"github.com/google/go-cmp/cmp/cmpopts"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
 	"pgregory.net/rapid"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
-	"nicoleh.io/k8s-controller/pkg/kit/ledger"
+	"nicoleh.io/k8s-controller/pkg/kit/kstatus"
+	"nicoleh.io/k8s-controller/pkg/kit/pace"
+	"nicoleh.io/k8s-controller/pkg/kit/patch"
 	"nicoleh.io/k8s-controller/pkg/kittest"
 	"nicoleh.io/k8s-controller/pkg/kittest/apiserver"
 )
 
-// now is when everything in these tests begins.
+// now is when everything in these tests happens.
 var now = time.Date(2026, time.July, 1, 12, 0, 0, 0, time.UTC)
-
-// deadline is how long there may be no progress by default.
-const deadline = 10 * time.Minute
 
 var equateEmpty = cmpopts.EquateEmpty()
 
@@ -45,19 +46,40 @@ func newIcecream(edits ...func(*v1alpha1.Icecream)) *v1alpha1.Icecream {
 	return ice
 }
 
-// calls has the Icecream ask for a Deployment of that name.
-func calls(name string) func(*v1alpha1.Icecream) {
-	return func(ice *v1alpha1.Icecream) { ice.Spec.DeploymentName = name }
+func scaledTo(n int32) func(*v1alpha1.Icecream) {
+	return func(ice *v1alpha1.Icecream) { ice.Spec.Replicas = ptr.To(n) }
+}
+
+func withImage(image string) func(*v1alpha1.Icecream) {
+	return func(ice *v1alpha1.Icecream) { ice.Spec.Image = image }
+}
+
+// has gives an Icecream the conditions that say that since some time.
+func has(state kstatus.State, reason string, age time.Duration) func(*v1alpha1.Icecream) {
+	return func(ice *v1alpha1.Icecream) {
+		kstatus.Conclusion{State: state, Reason: reason}.SetOn(&ice.Status.Conditions, ice.Generation, now.Add(-age))
+	}
 }
 
 func beingDeleted[T metav1.Object](obj T) { obj.SetDeletionTimestamp(ptr.To(metav1.NewTime(now))) }
+
+func orphaned(d *appsv1.Deployment) { d.OwnerReferences = nil }
+
+// scaled is what people do with kubectl scale.
+func scaled(d *appsv1.Deployment) { d.Spec.Replicas = ptr.To[int32](2) }
+
+// runs returns an edit of a Deployment: it runs another image.
+func runs(image string) func(*appsv1.Deployment) {
+	return func(d *appsv1.Deployment) { containerOf(&d.Spec.Template).Image = image }
+}
 
 func forbidden(why string) error {
 	return apierrors.NewForbidden(schema.GroupResource{Group: "apps", Resource: "deployments"}, "sundae", errors.New(why))
 }
 
 func invalid() error {
-	return apierrors.NewInvalid(schema.GroupKind{Group: "apps", Kind: "Deployment"}, "sundae", field.ErrorList{field.Required(field.NewPath("spec"), "")})
+	required := field.Required(field.NewPath("spec"), "")
+	return apierrors.NewInvalid(schema.GroupKind{Group: "apps", Kind: "Deployment"}, "sundae", field.ErrorList{required})
 }
 
 func terminating() error {
@@ -66,18 +88,24 @@ func terminating() error {
 	return err
 }
 
-// model is an API server.
-var model = apiserver.New(apiserver.Options{}, apiserver.Deployments())
+// attempt returns the last of count writes for an Icecream, the first of which was that long ago.
+func attempt(ice *v1alpha1.Icecream, failure error, count int, age time.Duration) pace.Attempt {
+	return pace.Attempt{Wish: wishOf(ice), Failure: failure, Count: count, Since: now.Add(-age), At: now}
+}
 
 // made returns the Icecream's Deployment as the cache shows it when it is rolled out, as edited.
 func made(tb rapid.TB, ice *v1alpha1.Icecream, edits ...func(*appsv1.Deployment)) *appsv1.Deployment {
 	tb.Helper()
 	d := stored(tb, ice)
-	for _, edit := range append([]func(*appsv1.Deployment){rolledOut}, edits...) {
+	rolledOut(d)
+	for _, edit := range edits {
 		edit(d)
 	}
 	return stripped(d)
 }
+
+// model is an API server.
+var model = apiserver.New(apiserver.Options{}, apiserver.Deployments())
 
 // stored returns the Icecream's Deployment as the API server stores it, and each edit.
 func stored(tb rapid.TB, ice *v1alpha1.Icecream, edits ...func(*appsv1.Deployment)) *appsv1.Deployment {
@@ -97,23 +125,6 @@ func stored(tb rapid.TB, ice *v1alpha1.Icecream, edits ...func(*appsv1.Deploymen
 	return d
 }
 
-// withPatch returns a stored Deployment with a patch.
-func withPatch(tb rapid.TB, d *appsv1.Deployment, body []byte) *appsv1.Deployment {
-	tb.Helper()
-	store, err := model.Put(apiserver.Store{}, now, d)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	store, response := model.Answer(store, now, apiserver.Request{
-		Method: http.MethodPatch, Path: "/apis/apps/v1/namespaces/" + d.Namespace + "/deployments/" + d.Name,
-		ContentType: string(types.StrategicMergePatchType), Body: body,
-	})
-	if response.Code != http.StatusOK {
-		tb.Fatalf("%s: %s", body, response.Body)
-	}
-	return onlyOne(tb, store)
-}
-
 // onlyOne returns the only Deployment that is stored.
 func onlyOne(tb rapid.TB, store apiserver.Store) *appsv1.Deployment {
 	tb.Helper()
@@ -127,37 +138,60 @@ func onlyOne(tb rapid.TB, store apiserver.Store) *appsv1.Deployment {
 	return d
 }
 
-// repaired returns what is stored after one write, if anything is due, and what that was.
-func repaired(tb rapid.TB, ice *v1alpha1.Icecream, d *appsv1.Deployment) (after *appsv1.Deployment, repairs string) {
+// repaired returns a whole Deployment after the write that is decided from what the cache keeps of it. isDue tells
+// whether there is one.
+func repaired(tb rapid.TB, ice *v1alpha1.Icecream, d *appsv1.Deployment) (after *appsv1.Deployment, isDue bool) {
 	tb.Helper()
-	o, _ := asking(seeing(ice, stripped(d)))
-	due := o.Standing.Due
-	if len(due) == 0 {
-		return d, ""
+	o := Observed{Now: now, Icecream: ice, Live: stripped(d)}
+	plan := Decide(o)
+	if plan.Want == nil {
+		return d, false
 	}
-	body, err := o.Patch(due)
+	body, err := patch.IfUnchanged(o.Live, plan.Want)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return withPatch(tb, d, body), driftOf(o, due)
+	raw, err := json.Marshal(d)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if raw, err = strategicpatch.StrategicMergePatch(raw, body, d); err != nil {
+		tb.Fatalf("%s: %v", body, err)
+	}
+	after = &appsv1.Deployment{}
+	if err := json.Unmarshal(raw, after); err != nil {
+		tb.Fatal(err)
+	}
+	return after, true
 }
 
 // rolledOut gives a Deployment the status that it has when its rollout is over.
 func rolledOut(d *appsv1.Deployment) {
 	n := ptr.Deref(d.Spec.Replicas, 1)
-	d.Status = appsv1.DeploymentStatus{ObservedGeneration: d.Generation, Replicas: n, UpdatedReplicas: n, ReadyReplicas: n, AvailableReplicas: n}
+	d.Status = appsv1.DeploymentStatus{Replicas: n, UpdatedReplicas: n, ReadyReplicas: n, AvailableReplicas: n}
+	d.Status.ObservedGeneration = d.Generation
 }
 
-// seeing returns what is observed of an Icecream, these Deployments, and their Pods.
-func seeing(ice *v1alpha1.Icecream, deployments ...*appsv1.Deployment) Observed {
-	o := Observed{Now: now, Icecream: ice}
-	for _, d := range deployments {
-		if d.Name == DeploymentName(ice) {
-			o.Live = d
-		}
-		if d.Labels[LabelIcecream] == ice.Name {
-			o.Pods = append(o.Pods, podsOf(d, "node-1", "node-2")...)
-		}
+// rollingOut gives a Deployment the status that it has when one Pod is not available yet.
+func rollingOut(d *appsv1.Deployment) {
+	rolledOut(d)
+	d.Status.ReadyReplicas--
+	d.Status.AvailableReplicas--
+}
+
+// says gives a Deployment a condition.
+func says(kind appsv1.DeploymentConditionType, status corev1.ConditionStatus, reason, message string) func(*appsv1.Deployment) {
+	return func(d *appsv1.Deployment) {
+		condition := appsv1.DeploymentCondition{Type: kind, Status: status, Reason: reason, Message: message}
+		d.Status.Conditions = append(d.Status.Conditions, condition)
+	}
+}
+
+// seeing returns what is observed of an Icecream, the Deployment of its name, and the Pods of that.
+func seeing(ice *v1alpha1.Icecream, live *appsv1.Deployment) Observed {
+	o := Observed{Now: now, Icecream: ice, Live: live}
+	if live != nil {
+		o.Pods = podsOf(live, "node-1", "node-2")
 	}
 	return o
 }
@@ -168,48 +202,80 @@ func podsOf(d *appsv1.Deployment, nodes ...string) (pods []Pod) {
 	for i := range max(0, int(d.Status.Replicas)) {
 		pods = append(pods, Pod{
 			Name: fmt.Sprintf("%s-%d", d.Name, i), Node: nodes[i%len(nodes)], Ready: true,
-			ReplicaSet: d.Name + "-7c8b", TemplateHash: "7c8b", SpecHash: d.Spec.Template.Annotations[AnnotationSpecHash],
+			ReplicaSet: d.Name + "-7c8b", TemplateHash: "7c8b", Created: now.Add(-time.Hour),
 		})
 	}
 	return pods
 }
 
-// asking returns what is observed with what a new process knows about its plan's asks.
-func asking(o Observed) (Observed, Plan) {
+// decided says what is to be written, or why nothing is.
+func decided(o Observed) string {
 	plan := Decide(o)
-	if plan.Asks != nil {
-		o.Standing = ledger.New().Of(cache.MetaObjectToName(o.Icecream), o.Icecream.UID).Standing(o.Now, plan.Asks)
+	switch {
+	case plan.Held.Reason != "":
+		return fmt.Sprintf("%s: %s: %s", plan.Held.State, plan.Held.Reason, plan.Held.Message)
+	case plan.Want == nil:
+		return "nothing"
+	case o.Live == nil:
+		return "create"
 	}
-	return o, plan
+	var parts []string
+	for _, part := range []struct {
+		name       string
+		live, want any
+	}{
+		{"owner", o.Live.OwnerReferences, plan.Want.OwnerReferences},
+		{"labels", o.Live.Labels, plan.Want.Labels},
+		{"annotations", o.Live.Annotations, plan.Want.Annotations},
+		{"template", o.Live.Spec.Template, plan.Want.Spec.Template},
+		{"replicas", o.Live.Spec.Replicas, plan.Want.Spec.Replicas},
+	} {
+		if !equality.Semantic.DeepEqual(part.live, part.want) {
+			parts = append(parts, part.name)
+		}
+	}
+	return strings.Join(parts, ", ")
 }
 
-// report returns what is reported about what is observed, if nothing is written.
-func report(tb rapid.TB, o Observed) Report {
-	tb.Helper()
-	return Status(asking(o))
+// reported says what the status reports if nothing is written now, and after how long it is to be looked at again.
+func reported(o Observed) (verdict string, recheckAfter time.Duration) {
+	s, recheckAfter := Status(o, Decide(o))
+	return verdictOf(s) + ": " + messageOf(s), recheckAfter
 }
 
-// lasting returns what a process remembers that has seen the same for that long.
-func lasting(tb rapid.TB, o Observed, d time.Duration) Memory {
-	tb.Helper()
-	o.Now, o.Memory = o.Now.Add(-d), Memory{}
-	return report(tb, o).Memory
+// verdictOf returns what the three conditions say together: the one that is True and the
+// reason, or what is wrong with them.
+func verdictOf(s v1alpha1.IcecreamStatus) string {
+	var verdict string
+	for _, name := range kstatus.States() {
+		c := meta.FindStatusCondition(s.Conditions, string(name))
+		if c == nil || c.ObservedGeneration != s.ObservedGeneration || c.Reason == "" || c.LastTransitionTime.IsZero() {
+			return fmt.Sprintf("%s is %+v", name, c)
+		}
+		if c.Status == metav1.ConditionTrue {
+			verdict += string(name) + ": " + c.Reason
+		}
+	}
+	return verdict
+}
+
+func messageOf(s v1alpha1.IcecreamStatus) string {
+	return meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionReady).Message
 }
 
 // newPod returns a Pod of the plain Icecream that has been ready for an hour, as edited.
 func newPod(edits ...func(*corev1.Pod)) *corev1.Pod {
-	ice := newIcecream()
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: "parlor", Name: "sundae-1", UID: "uid-of-sundae-1", ResourceVersion: "9",
 			CreationTimestamp: metav1.NewTime(now.Add(-time.Hour)),
-			Labels:            map[string]string{LabelIcecream: "sundae", appsv1.DefaultDeploymentUniqueLabelKey: "7c8b"},
-			Annotations:       map[string]string{AnnotationSpecHash: specHash(ice.Spec)},
-			OwnerReferences:   []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "sundae-7c8b", UID: "uid-of-a-replica-set", Controller: ptr.To(true)}},
+			Labels:            map[string]string{LabelIcecream: "sundae"},
+			OwnerReferences:   []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", UID: "9", Controller: ptr.To(true)}},
 		},
 		Spec:   corev1.PodSpec{NodeName: "node-1"},
-		Status: kittest.ReadyStatus(containerName, ice.Spec.Image, now.Add(-time.Hour)),
+		Status: kittest.ReadyStatus(containerName, "registry.example/vanilla:1", now.Add(-time.Hour)),
 	}
+	ofTemplate("7c8b", time.Hour)(pod)
 	for _, edit := range edits {
 		edit(pod)
 	}
@@ -218,8 +284,17 @@ func newPod(edits ...func(*corev1.Pod)) *corev1.Pod {
 
 // seen returns a Pod of the plain Icecream, as edited and as the controller reads it.
 func seen(edits ...func(*corev1.Pod)) Pod {
-	p, _ := PodOf(newPod(edits...))
+	p, _ := PodOf(newPod(edits...), now)
 	return p
+}
+
+// ofTemplate makes a Pod one of the ReplicaSet of that template.
+func ofTemplate(hash string, age time.Duration) func(*corev1.Pod) {
+	return func(pod *corev1.Pod) {
+		pod.CreationTimestamp = metav1.NewTime(now.Add(-age))
+		pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey] = hash
+		pod.OwnerReferences[0].Name = "sundae-" + hash
+	}
 }
 
 // notReady makes a Pod one that has not been ready for that long.
@@ -228,12 +303,26 @@ func notReady(age time.Duration) func(*corev1.Pod) { return kittest.NotReady(now
 // unschedulable makes a Pod one for which no node has been found for that long.
 func unschedulable(age time.Duration) func(*corev1.Pod) { return kittest.Unschedulable(now.Add(-age)) }
 
-// hasFailed makes a Pod one that its node has rejected.
-func hasFailed(pod *corev1.Pod) {
-	pod.Status = corev1.PodStatus{Phase: corev1.PodFailed, Reason: "OutOfcpu", Message: "Node didn't have enough resource: cpu"}
+// hasFailed makes a Pod one that its node rejected that long ago.
+func hasFailed(age time.Duration) func(*corev1.Pod) {
+	return func(pod *corev1.Pod) {
+		notReady(age)(pod)
+		pod.Status.Phase, pod.Status.Reason, pod.Status.Message = corev1.PodFailed, "OutOfcpu", "Node didn't have enough resource: cpu"
+	}
 }
 
-// waiting returns a Pod whose container has waited for that long.
-func waiting(reason string, age time.Duration) Pod {
-	return seen(notReady(age), kittest.Waits(reason, "out of cream"))
+// recovered makes a Pod one that is ready again, and whose container was started after a crash that long ago.
+func recovered(age time.Duration) func(*corev1.Pod) {
+	return func(pod *corev1.Pod) {
+		kittest.Ended(1, "Error")(pod)
+		pod.Status.ContainerStatuses[0].State.Running.StartedAt = metav1.NewTime(now.Add(-age))
+	}
+}
+
+// cannotPull makes a Pod one whose image has not been pulled for that long.
+func cannotPull(age time.Duration) func(*corev1.Pod) {
+	return func(pod *corev1.Pod) {
+		notReady(age)(pod)
+		kittest.Waits("ErrImagePull", "denied")(pod)
+	}
 }

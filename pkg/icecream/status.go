@@ -1,26 +1,25 @@
-// What to report. Read Status and conclude, which choose the conditions; StatusEvent chooses the
-// event. Skip the rest: it counts Pods by node and finds words.
+// What to report. Read Status, then conclude and cause, which choose the conditions; StatusEvent chooses the
+// event.
 
 package icecream
 
 import (
 	"cmp"
 	"fmt"
-	"iter"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
+	"nicoleh.io/k8s-controller/pkg/icecream/podproblem"
 	"nicoleh.io/k8s-controller/pkg/kit/backoff"
 	"nicoleh.io/k8s-controller/pkg/kit/kstatus"
 	"nicoleh.io/k8s-controller/pkg/kit/response"
@@ -31,138 +30,271 @@ import (
 const (
 	maxNodes     = 100
 	maxPlacement = 256
-	maxRoster    = 4096
+	maxMessage   = 1024 // of an event (core/v1)
 )
 
-// Report is what to report about one Icecream.
-type Report struct {
-	Status v1alpha1.IcecreamStatus
-	// Memory is for the next sync, which comes after RequeueAfter even if nothing changes; 0
-	// means never.
-	Memory       Memory
-	RequeueAfter time.Duration
-}
-
-// Status returns what to report after a plan was carried out (see [Observed.With]). The
-// status of an Icecream that is being deleted stays as it is.
-func Status(o Observed, plan Plan) Report {
-	present := o.Icecream.Status
-	if o.Icecream.DeletionTimestamp != nil {
-		return Report{Status: present, Memory: o.Memory}
-	}
-	if o.Live != nil {
-		o.shape = ptr.To(o.hasShape())
-	}
-	o.Memory = o.remember()
-	s := v1alpha1.IcecreamStatus{
+// Status returns what to report while plan is still to be carried out. If nothing changes, the status is right until
+// recheckAfter; 0 means always.
+func Status(o Observed, plan Plan) (s v1alpha1.IcecreamStatus, recheckAfter time.Duration) {
+	s = v1alpha1.IcecreamStatus{
 		ObservedGeneration: o.Icecream.Generation,
-		Conditions:         slices.Clone(present.Conditions),
-		UpdatedReplicas:    o.updated(),
+		Conditions:         slices.Clone(o.Icecream.Status.Conditions),
+		Selector:           metav1.FormatLabelSelector(&metav1.LabelSelector{MatchLabels: selector(o.Icecream)}),
 	}
-	if d := o.own(); d != nil {
+	if d := o.Own(); d != nil {
 		s.Replicas = d.Status.Replicas
 		s.ReadyReplicas = d.Status.ReadyReplicas
 		s.AvailableReplicas = d.Status.AvailableReplicas
-		s.Selector = metav1.FormatLabelSelector(d.Spec.Selector)
+		s.UpdatedReplicas = updated(d)
 	}
 	nodes := o.placement()
 	s.NodeCount = int32(len(nodes))
 	s.Nodes = nodes[:min(len(nodes), maxNodes)]
-	s.Placement = oneLine(nodes, maxPlacement, ", ", func(n v1alpha1.IcecreamNode) string { return fmt.Sprintf("%s (%d)", n.Name, n.Pods) })
-	o.conclude(plan).SetOn(&s.Conditions, s.ObservedGeneration, o.Now)
-	return Report{s, o.Memory, o.requeueAfter(plan)}
+	s.Placement = oneLine(nodes, maxPlacement, func(n v1alpha1.IcecreamNode) string { return fmt.Sprintf("%s (%d)", n.Name, n.Pods) })
+	conclusion, recheckAfter := o.conclude(plan, nodes)
+	conclusion.SetOn(&s.Conditions, s.ObservedGeneration, o.Now)
+	return s, backoff.MinRequeue(recheckAfter, plan.Wait)
 }
 
-// requeueAfter returns when the passing of time alone changes something; 0 means never.
-func (o Observed) requeueAfter(plan Plan) time.Duration {
-	deadlines := []time.Duration{o.deadline()}
-	if o.waitsFor() != "" {
-		deadlines = append(deadlines, o.quiet())
+// Own is the live Deployment if the Icecream owns it; otherwise nil.
+func (o Observed) Own() *appsv1.Deployment {
+	if o.Live != nil && IsControlledBy(o.Live, o.Icecream) {
+		return o.Live
 	}
-	next := backoff.MinRequeue(plan.RequeueAfter, o.Memory.RequeueAfter(o.Now, settle, deadlines...))
-	return backoff.MinRequeue(next, o.Standing.Wait)
+	return nil
 }
 
-// conclude returns what the conditions say. What may still come right is Reconciling until the deadline
-// has passed without progress.
-func (o Observed) conclude(plan Plan) kstatus.Conclusion {
-	switch c := o.cause(plan); {
-	case c.State != kstatus.Reconciling || o.Memory.Left(o.Now, o.deadline()) > 0:
-		return c
-	case c.Reason != v1alpha1.ReasonProgressing:
-		return stalled(c.Reason, c.Message)
-	case o.isRolledOut(): // Only the cache of Pods does not show it yet.
-		return c
-	default:
-		return stalled(v1alpha1.ReasonProgressDeadlineExceeded, o.exceeded())
+// conclude returns what the conditions say: the cause, and whether it has lasted too long.
+func (o Observed) conclude(plan Plan, nodes []v1alpha1.IcecreamNode) (c kstatus.Conclusion, recheckAfter time.Duration) {
+	c, recheckAfter = o.cause(plan, nodes)
+	d := o.Own()
+	switch {
+	case c.State != kstatus.Reconciling:
+	case slices.Contains(endedByOthers, c.Reason):
+		left := o.untilStalled(c.Reason)
+		if left == 0 {
+			c.State = kstatus.Stalled
+		}
+		recheckAfter = backoff.MinRequeue(recheckAfter, left)
+	case hasTimedOut(d):
+		c.State = kstatus.Stalled
+		if c.Reason == v1alpha1.ReasonProgressing {
+			c.Reason, c.Message = v1alpha1.ReasonProgressDeadlineExceeded, condition(d, appsv1.DeploymentProgressing).Message
+		}
 	}
+	return c, recheckAfter
+}
+
+// endedByOthers are the reasons that only somebody else can end.
+var endedByOthers = []string{
+	v1alpha1.ReasonDeploymentRefused,
+	v1alpha1.ReasonErrResourceExists,
+	v1alpha1.ReasonDeploymentContested,
+	v1alpha1.ReasonDeploymentTerminating,
+}
+
+// An Icecream that only somebody else can help is Stalled once Ready has been False for maxWait, for whatever reasons.
+// A refusal must also have lasted for minRefusal.
+const (
+	maxWait    = 10 * time.Minute
+	minRefusal = time.Minute
+)
+
+// untilStalled returns how long it takes until the Icecream is Stalled for that reason. One that already is stays so:
+// a new process does not know how long a refusal has lasted.
+func (o Observed) untilStalled(reason string) time.Duration {
+	was := ptr.Deref(meta.FindStatusCondition(o.Icecream.Status.Conditions, v1alpha1.ConditionStalled), metav1.Condition{})
+	if was.Status == metav1.ConditionTrue && was.Reason == reason && was.ObservedGeneration == o.Icecream.Generation {
+		return 0
+	}
+	left := cmp.Or(o.unreadySince(), o.Now).Add(maxWait).Sub(o.Now)
+	if reason == v1alpha1.ReasonDeploymentRefused {
+		left = max(left, o.Last.Since.Add(minRefusal).Sub(o.Now))
+	}
+	return max(0, left)
+}
+
+// unreadySince returns since when the condition Ready has been False; the zero time if it is not.
+func (o Observed) unreadySince() time.Time {
+	ready := meta.FindStatusCondition(o.Icecream.Status.Conditions, v1alpha1.ConditionReady)
+	if ready == nil || ready.Status != metav1.ConditionFalse {
+		return time.Time{}
+	}
+	return ready.LastTransitionTime.Time
 }
 
 // cause returns the first case that applies.
-func (o Observed) cause(plan Plan) kstatus.Conclusion {
+func (o Observed) cause(plan Plan, nodes []v1alpha1.IcecreamNode) (c kstatus.Conclusion, recheckAfter time.Duration) {
+	d, isOpen := o.Own(), plan.Want != nil
+	isContested, quietAfter := o.Last.IsContested(isOpen, o.Now)
 	switch {
 	case plan.Held.Reason != "":
-		return plan.Held
-	case o.Standing.Refusal != nil:
-		return refusalOf(o.Standing.Refusal)
-	case o.Standing.Undone != "":
-		return reconciling(v1alpha1.ReasonDeploymentContested, o.Standing.Undone)
-	case o.own() == nil:
-		return reconciling(v1alpha1.ReasonProgressing, "The Deployment is being created")
+		return plan.Held, 0
+	case isOpen && o.Last.Failure != nil:
+		return ofFailure(o.Last.Failure), 0
+	case isContested:
+		return reconciling(v1alpha1.ReasonDeploymentContested,
+			"Somebody keeps reverting changes to Deployment %q, whose managedFields can say who; retrying with back-off",
+			DeploymentName(o.Icecream)), quietAfter
+	case d == nil:
+		return reconciling(v1alpha1.ReasonProgressing, "The Deployment is being created"), 0
 	}
-	if p := cmp.Or(o.Memory.Recurring, o.findProblem()); p.Reason != "" {
-		return reconciling(p.Reason, p.Message)
+	worst, recheckAfter := o.problem()
+	left := o.untilPodsShow(nodes)
+	recheckAfter = backoff.MinRequeue(recheckAfter, left)
+	isKnown := func(reason string) bool { return isObserved(d) || o.wasTold(reason) }
+	creation, progress := condition(d, appsv1.DeploymentReplicaFailure), condition(d, appsv1.DeploymentProgressing)
+	switch {
+	case isComplete(d) && !isOpen && replicas(d) < replicasOf(o.Icecream):
+		return reconciling(v1alpha1.ReasonDeploymentAltered, "An admission policy or webhook has set the replicas of Deployment %q to %d",
+			d.Name, replicas(d)), recheckAfter
+	case isComplete(d) && !isOpen && worst.Reason != podproblem.CrashLoop && left == 0:
+		return kstatus.Conclusion{State: kstatus.Ready, Reason: v1alpha1.ReasonAvailable, Message: o.available()}, recheckAfter
+	case worst.Reason != "":
+		return reconciling(worst.Reason, "%s", worst.Message), recheckAfter
+	case progress.Status == corev1.ConditionFalse && progress.Reason == "ReplicaSetCreateError": // observedGeneration then stays as it was.
+		return reconciling(v1alpha1.ReasonReplicaFailure, "%s", progress.Message), recheckAfter
+	case isKnown(v1alpha1.ReasonReplicaFailure) && creation.Status == corev1.ConditionTrue: // The Pods are refused, by a quota for example.
+		return reconciling(v1alpha1.ReasonReplicaFailure, "%s", creation.Message), recheckAfter
+	case isKnown(v1alpha1.ReasonDeploymentPaused) && isPausedAmid(d):
+		return reconciling(v1alpha1.ReasonDeploymentPaused, "Deployment %q is paused; run kubectl rollout resume deployment/%[1]s",
+			d.Name), recheckAfter
+	default:
+		return reconciling(v1alpha1.ReasonProgressing, "%s", o.available()), recheckAfter
 	}
-	if o.isComplete() {
-		return kstatus.Conclusion{State: kstatus.Ready, Reason: v1alpha1.ReasonAvailable, Message: o.available()}
-	}
-	if message := o.waitsFor(); message != "" && o.Memory.Left(o.Now, o.quiet()) == 0 {
-		return reconciling(v1alpha1.ReasonPodNotReady, message)
-	}
-	return reconciling(v1alpha1.ReasonProgressing, o.available())
 }
 
-// refusalOf returns what to report about a write that the API server has refused.
-func refusalOf(err error) kstatus.Conclusion {
+// isPausedAmid reports whether a Deployment was paused before it had replaced, or created, all of its Pods.
+func isPausedAmid(d *appsv1.Deployment) bool {
+	isBetween := d.Status.UpdatedReplicas < d.Status.Replicas || d.Status.Replicas == 0 && replicas(d) > 0
+	return d.Spec.Paused && isBetween
+}
+
+func reconciling(reason, format string, args ...any) kstatus.Conclusion {
+	return kstatus.Conclusion{State: kstatus.Reconciling, Reason: reason, Message: fmt.Sprintf(format, args...)}
+}
+
+// ofFailure returns what to report about a write that was refused, or that keeps failing.
+func ofFailure(err error) kstatus.Conclusion {
 	switch {
-	case response.IsOwnValidation(err):
-		return stalled(v1alpha1.ReasonInvalidSpec, err.Error())
+	case response.IsOwnValidation(err): // Only an edit can help.
+		return kstatus.Conclusion{State: kstatus.Stalled, Reason: v1alpha1.ReasonInvalidSpec, Message: err.Error()}
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return reconciling(v1alpha1.ReasonDeploymentTerminating, "The namespace is being deleted")
 	default:
-		return reconciling(v1alpha1.ReasonDeploymentRefused, err.Error())
+		return reconciling(v1alpha1.ReasonDeploymentRefused, "%s", err)
+	}
+}
+
+// isObserved reports whether the Deployment's status describes its present spec.
+func isObserved(d *appsv1.Deployment) bool {
+	return d != nil && d.Status.ObservedGeneration >= d.Generation
+}
+
+// hasTimedOut reports whether the rollout of the Deployment's present spec has made no progress for too long.
+func hasTimedOut(d *appsv1.Deployment) bool {
+	return isObserved(d) && condition(d, appsv1.DeploymentProgressing).Reason == v1alpha1.ReasonProgressDeadlineExceeded
+}
+
+// isComplete reports whether all Pods that the Deployment asks for are available and up to date, and no others
+// are left but those that are terminating.
+func isComplete(d *appsv1.Deployment) bool {
+	s := d.Status
+	return isObserved(d) && s.Replicas == replicas(d) && s.UpdatedReplicas == replicas(d) && s.AvailableReplicas == replicas(d)
+}
+
+// updated returns how many Pods are made from the present template.
+func updated(d *appsv1.Deployment) int32 {
+	if !isObserved(d) {
+		return 0
+	}
+	return d.Status.UpdatedReplicas
+}
+
+// untilPodsShow returns how long to wait for the cache of Pods at most, so that a Ready Icecream lists its nodes: until
+// a minute after the Deployment last made progress or Ready became False, whichever came last.
+func (o Observed) untilPodsShow(nodes []v1alpha1.IcecreamNode) time.Duration {
+	d := o.Own()
+	var placed, ready int32
+	for _, node := range nodes {
+		placed += node.Pods
+		ready += node.ReadyPods
+	}
+	if placed == d.Status.Replicas && ready == d.Status.Replicas {
+		return 0
+	}
+	since := condition(d, appsv1.DeploymentProgressing).LastUpdateTime.Time
+	if at := o.unreadySince(); at.After(since) {
+		since = at
+	}
+	return min(time.Minute, max(0, since.Add(time.Minute).Sub(o.Now)))
+}
+
+// condition returns a condition of a Deployment; the zero value if it has none of the type.
+func condition(d *appsv1.Deployment, of appsv1.DeploymentConditionType) appsv1.DeploymentCondition {
+	if d != nil {
+		for _, c := range d.Status.Conditions {
+			if c.Type == of {
+				return c
+			}
+		}
+	}
+	return appsv1.DeploymentCondition{}
+}
+
+// available describes the progress of the Deployment.
+func (o Observed) available() string {
+	d := o.Own()
+	switch {
+	case replicas(d) == 0 && d.Status.Replicas == 0:
+		return "Scaled to zero"
+	case updated(d) < d.Status.Replicas || !isObserved(d):
+		return fmt.Sprintf("%d of %s available, %d up to date", d.Status.AvailableReplicas, pods(replicas(d)), updated(d))
+	default:
+		return fmt.Sprintf("%d of %s available", d.Status.AvailableReplicas, pods(replicas(d)))
 	}
 }
 
 // Event is one to be recorded about an Icecream; the zero value is none.
 type Event struct{ Type, Reason, Message string }
 
-// maxMessage is the maximum length of an event's message in bytes (core/v1).
-const maxMessage = 1024
-
-// StatusEvent returns what to record about the change to another status, if it is worth an
-// event: a problem, other nodes, or that the Icecream is Ready. A problem has one event, however long
-// it lasts and in whatever words.
-func StatusEvent(o Observed, s v1alpha1.IcecreamStatus) Event {
-	before := o.Icecream.Status
-	isNew := before.ObservedGeneration != s.ObservedGeneration
-	was := kstatus.ReadinessOf(before.Conditions)
-	is := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionReady)
-	wasStalled, isStalled := isTrue(before, v1alpha1.ConditionStalled), isTrue(s, v1alpha1.ConditionStalled)
-	if isWarning(is.Reason) && (isNew || was.Reason != is.Reason) || !isWarning(is.Reason) && isStalled && (isNew || !wasStalled) {
-		return Event{corev1.EventTypeWarning, is.Reason, is.Message}
+// WriteEvent returns what to record about a write of the Deployment, which was live before and is stored now.
+func (o Observed) WriteEvent(want, stored *appsv1.Deployment) Event {
+	e := Event{Type: corev1.EventTypeNormal}
+	switch {
+	case o.Live == nil:
+		e.Reason, e.Message = v1alpha1.ReasonDeploymentCreated, fmt.Sprintf("Created Deployment %q", stored.Name)
+	case o.Live.ResourceVersion == stored.ResourceVersion:
+		return Event{}
+	case !IsControlledBy(o.Live, o.Icecream):
+		e.Reason, e.Message = v1alpha1.ReasonDeploymentAdopted, fmt.Sprintf("Adopted Deployment %q", stored.Name)
+	default:
+		e.Reason, e.Message = v1alpha1.ReasonDeploymentUpdated, fmt.Sprintf("Updated Deployment %q", stored.Name)
 	}
+	if image := imageOf(stored); image != imageOf(want) || replicas(stored) != replicas(want) {
+		e.Reason = v1alpha1.ReasonDeploymentAltered
+		e.Message += fmt.Sprintf("; an admission policy or webhook has made it %s of %q", pods(replicas(stored)), image)
+		e.Message = text.Clip(e.Message, maxMessage)
+	}
+	return e
+}
+
+// StatusEvent returns the event of a change of the status: a problem, other nodes, or that the Icecream is Ready. A
+// problem has one event, however long it lasts and however its message changes.
+func StatusEvent(before, s v1alpha1.IcecreamStatus) Event {
+	isNew := before.ObservedGeneration != s.ObservedGeneration
+	was, is := kstatus.ReadinessOf(before.Conditions), meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionReady)
+	wasStalled := meta.IsStatusConditionTrue(before.Conditions, v1alpha1.ConditionStalled)
+	isStalled := meta.IsStatusConditionTrue(s.Conditions, v1alpha1.ConditionStalled)
 	const synced = "Icecream synced successfully"
 	limit := maxMessage - len(", 5000000 more; "+synced)
-	placement := oneLine(s.Nodes, limit, ", ", func(n v1alpha1.IcecreamNode) string { return pods(n.Pods) + " on " + n.Name })
+	placement := oneLine(s.Nodes, limit, func(n v1alpha1.IcecreamNode) string { return pods(n.Pods) + " on " + n.Name })
 	switch {
+	case isWarning(is.Reason) && (isNew || was.Reason != is.Reason), !isWarning(is.Reason) && isStalled && (isNew || !wasStalled):
+		return Event{corev1.EventTypeWarning, is.Reason, is.Message}
 	case is.Status == metav1.ConditionTrue && (isNew || was.Status != metav1.ConditionTrue):
-		message := synced
-		if placement != "" {
-			message = placement + "; " + message
-		}
-		return Event{corev1.EventTypeNormal, v1alpha1.ReasonSynced, message}
-	case HasMoved(before, s) && placement != "" && is.Reason != v1alpha1.ReasonProgressing: // The end of a rollout tells all.
+		return Event{corev1.EventTypeNormal, v1alpha1.ReasonSynced, strings.TrimPrefix(placement+"; "+synced, "; ")}
+	case HasMoved(before, s) && placement != "" && is.Reason != v1alpha1.ReasonProgressing: // The event at its end lists all nodes.
 		return Event{corev1.EventTypeNormal, v1alpha1.ReasonScheduled, placement}
 	default:
 		return Event{}
@@ -174,92 +306,19 @@ func HasMoved(before, after v1alpha1.IcecreamStatus) bool {
 	return !slices.EqualFunc(before.Nodes, after.Nodes, func(a, b v1alpha1.IcecreamNode) bool { return a.Name == b.Name && a.Pods == b.Pods })
 }
 
-func isTrue(s v1alpha1.IcecreamStatus, condition string) bool {
-	return meta.IsStatusConditionTrue(s.Conditions, condition)
-}
-
-// SaysTheSame reports whether two statuses differ in the messages of conditions at most.
-func SaysTheSame(before, after v1alpha1.IcecreamStatus) bool {
-	wordless := func(s v1alpha1.IcecreamStatus) v1alpha1.IcecreamStatus {
-		s.Conditions = slices.Clone(s.Conditions)
-		for i := range s.Conditions {
-			s.Conditions[i].Message = ""
-		}
-		return s
-	}
-	return equality.Semantic.DeepEqual(wordless(before), wordless(after))
-}
-
 // isWarning reports whether a reason deserves a Warning before the Icecream is Stalled by it.
 func isWarning(reason string) bool {
 	switch reason {
-	case v1alpha1.ReasonAvailable, v1alpha1.ReasonProgressing, v1alpha1.ReasonPodNotReady, v1alpha1.ReasonDeploymentTerminating:
+	case v1alpha1.ReasonAvailable, v1alpha1.ReasonProgressing, v1alpha1.ReasonPodNotReady, v1alpha1.ReasonDeploymentTerminating,
+		v1alpha1.ReasonDeploymentAltered: // which somebody wants
 		return false
 	}
 	return true
 }
 
-// Roster lists the Icecream's Pods by node, in one line of bounded length for a log:
-// "node-1: a, b; node-3: c".
-func Roster(o Observed) string {
-	names := map[string][]string{}
-	for pod := range o.placed() {
-		names[pod.Node] = append(names[pod.Node], pod.Name)
-	}
-	line := oneLine(o.placement(), maxRoster, "; ", func(n v1alpha1.IcecreamNode) string {
-		slices.Sort(names[n.Name])
-		return n.Name + ": " + strings.Join(names[n.Name], ", ")
-	})
-	return text.Clip(line, maxRoster)
-}
-
-// available describes the progress of the Deployment.
-func (o Observed) available() string {
-	d, updated := o.own(), o.updated()
-	replicas := ptr.Deref(d.Spec.Replicas, 1)
-	switch {
-	case replicas == 0 && d.Status.Replicas == 0:
-		return "Scaled to zero"
-	case updated < d.Status.Replicas || !isObserved(d):
-		return fmt.Sprintf("%d of %s available, %d up to date", d.Status.AvailableReplicas, pods(replicas), updated)
-	default:
-		return fmt.Sprintf("%d of %s available", d.Status.AvailableReplicas, pods(replicas))
-	}
-}
-
-// placed are the Pods of the Icecream's Deployment that have a node. If that has lost its owner
-// reference, and is about to be adopted, its Pods count nevertheless.
-func (o Observed) placed() iter.Seq[Pod] {
-	return func(yield func(Pod) bool) {
-		if o.own() == nil && (o.Live == nil || !isOrphan(o.Icecream, o.Live)) {
-			return
-		}
-		for pod := range o.replicas() {
-			if pod.Node != "" && !yield(pod) {
-				return
-			}
-		}
-	}
-}
-
-// placement counts the Icecream's Pods by node, sorted by the name of the node.
-func (o Observed) placement() []v1alpha1.IcecreamNode {
-	nodes := map[string]v1alpha1.IcecreamNode{}
-	for pod := range o.placed() {
-		node := nodes[pod.Node]
-		node.Name = pod.Node
-		node.Pods++
-		if pod.Ready {
-			node.ReadyPods++
-		}
-		nodes[pod.Node] = node
-	}
-	return slices.SortedFunc(maps.Values(nodes), func(a, b v1alpha1.IcecreamNode) int { return strings.Compare(a.Name, b.Name) })
-}
-
 // oneLine joins what say returns about each node as long as that stays within limit, and then
 // adds how many nodes were left out.
-func oneLine(nodes []v1alpha1.IcecreamNode, limit int, separator string, say func(v1alpha1.IcecreamNode) string) string {
+func oneLine(nodes []v1alpha1.IcecreamNode, limit int, say func(v1alpha1.IcecreamNode) string) string {
 	var said []string
 	length := 0
 	for i, node := range nodes {
@@ -268,10 +327,10 @@ func oneLine(nodes []v1alpha1.IcecreamNode, limit int, separator string, say fun
 			said = append(said, fmt.Sprintf("%d more", len(nodes)-i))
 			break
 		}
-		length += len(separator)
+		length += len(", ")
 		said = append(said, words)
 	}
-	return strings.Join(said, separator)
+	return strings.Join(said, ", ")
 }
 
 // pods returns a number of Pods in words.

@@ -31,7 +31,7 @@ var elect = []string{"-leader-elect", "-leader-elect-lease-duration=20s", "-lead
 func TestLeaderThatWasStoppedIsDeposed(t *testing.T) {
 	t.Parallel()
 	n := NewQuietNamespace(t)
-	flags := append([]string{"-workers=20", "-icecream-status-window=0"}, elect...)
+	flags := append([]string{"-workers=20"}, elect...)
 	first := n.StartController(t, flags...)
 	eventuallyLeads(t, n, first)
 	second := n.StartController(t, flags...)

@@ -41,7 +41,7 @@ func TestRepairsPassThePolicies(t *testing.T) {
 		"a label of the Deployment, removed":      {change: `{"metadata":{"labels":{"app.kubernetes.io/managed-by":null}}}`},
 		"all labels of the Deployment":            {change: `{"metadata":{"labels":null}}`},
 		"a label of the Pods":                     {change: `{"spec":{"template":{"metadata":{"labels":{"app.kubernetes.io/name":null}}}}}`},
-		"the hash of the spec, removed":           {change: `{"spec":{"template":{"metadata":{"annotations":null}}}}`},
+		"the annotation, removed":                 {change: `{"metadata":{"annotations":{"controller.nicoleh.io/asked":null}}}`},
 		"limits":                                  {change: container(`"resources":{"limits":{"memory":"1Gi"}}`)},
 		"requests":                                {change: container(`"resources":{"requests":{"cpu":"5m"}}`)},
 		"requests, removed":                       {change: container(`"resources":null`)},

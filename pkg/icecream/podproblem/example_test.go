@@ -2,6 +2,7 @@ package podproblem_test
 
 import (
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,7 +18,7 @@ func ExampleOf() {
 		Reason:  corev1.PodReasonUnschedulable,
 		Message: "0/3 nodes are available",
 	}}
-	problem := podproblem.Of(pod)
+	problem := podproblem.Of(pod, time.Now())
 	fmt.Println(problem.Reason, problem.Message)
 	// Output: Unschedulable Pod "web-1" cannot be scheduled: 0/3 nodes are available
 }

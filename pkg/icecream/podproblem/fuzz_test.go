@@ -21,7 +21,7 @@ func FuzzImageMessage(f *testing.F) {
 		f.Add(seed)
 	}
 	says := func(reason, message string) string {
-		return Of(newPod(notReady(time.Minute), kittest.Waits(reason, message))).Message
+		return Of(newPod(notReady(time.Minute), kittest.Waits(reason, message)), now).Message
 	}
 	f.Fuzz(func(t *testing.T, message string) {
 		if strings.Contains(message, "ErrImagePull: ") || strings.HasPrefix(message, "Back-off") || len(message) > 512 || !utf8.ValidString(message) {
@@ -47,7 +47,7 @@ func FuzzOf(f *testing.F) {
 	f.Fuzz(func(t *testing.T, reason, message string, code int32, end string, isReady bool) {
 		p := Of(newPod(notReady(time.Minute), kittest.Waits(reason, message), kittest.Ended(code, end), func(pod *corev1.Pod) {
 			pod.Status.ContainerStatuses[0].Ready = isReady
-		}))
+		}), now)
 		if p.Reason == "" {
 			if p != (Problem{}) {
 				t.Errorf("no reason, but %+v", p)

@@ -1,13 +1,14 @@
-// Package podproblem finds the root cause of a Pod's not becoming ready.
+// Package podproblem finds why a Pod is not ready. It looks at the Pod and the time alone.
 //
 // A problem has the same reason for as long as its cause lasts, whatever states a kubelet moves the
-// container through meanwhile: neither the change between ErrImagePull and ImagePullBackOff nor that
-// between a crash and the wait for the next start is another problem.
+// container through meanwhile: ErrImagePull and ImagePullBackOff are one problem, and so are a crash,
+// the wait for the next start, and the first minute after it.
 package podproblem
 
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"regexp"
 	"slices"
 	"strings"
@@ -18,113 +19,173 @@ import (
 	"nicoleh.io/k8s-controller/pkg/kit/text"
 )
 
-// Reason is the kind of a problem.
-type Reason string
-
-// All kinds of problems.
+// The reasons of problems.
 const (
-	ContainerError  Reason = "ContainerError"  // a container cannot be made or started
-	CrashLoop       Reason = "CrashLoop"       // a container keeps ending
-	ImagePullFailed Reason = "ImagePullFailed" // a container's image cannot be pulled
-	Unschedulable   Reason = "Unschedulable"   // there is no node for the Pod, or the scheduler fails to look for one
-	Failed          Reason = "Failed"          // the Pod has failed for good: its node has rejected or evicted it
-	NotReady        Reason = "NotReady"        // nothing has failed, but the Pod is not ready (yet)
+	ContainerError  = "ContainerError"   // a container cannot be made or started
+	CrashLoop       = "CrashLoopBackOff" // a container keeps ending
+	ImagePullFailed = "ImagePullBackOff" // a container's image cannot be pulled
+	Unschedulable   = "Unschedulable"    // there is no node for the Pod, or the scheduler fails to look for one
+	Failed          = "PodFailed"        // the Pod has failed for good: its node has rejected or evicted it
+	NotReady        = "PodNotReady"      // nothing has failed, but the Pod has not been ready for a minute, or does not terminate
 )
 
 // Reasons returns all reasons.
-func Reasons() []Reason {
-	return []Reason{ContainerError, CrashLoop, ImagePullFailed, Unschedulable, Failed, NotReady}
+func Reasons() []string {
+	return []string{ContainerError, CrashLoop, ImagePullFailed, Unschedulable, Failed, NotReady}
 }
 
-// Problem is why a Pod is not ready. The zero value is none.
+// minute is how long a container must run after a crash to be well, how long a Pod can take to become ready, and how
+// long a Pod that has failed for good still counts, although its ReplicaSet replaces it.
+const minute = time.Minute
+
+// Problem is why a Pod is not well; the zero value if it is, or if it is too early to say.
 type Problem struct {
-	Reason  Reason
-	Message string // a sentence that names the Pod
-	Since   time.Time
+	Reason       string // one of the constants; empty if there is none
+	Message      string // a sentence that names the Pod, at most 1 kB
+	Since        time.Time
+	RecheckAfter time.Duration // after which the answer changes even if the Pod does not; 0: never
 }
 
-// Of returns the problem of a Pod; the zero value if the Pod is ready.
-func Of(pod *corev1.Pod) Problem {
-	isReady, since := Ready(pod)
-	if isReady && pod.Status.Phase != corev1.PodFailed {
-		return Problem{}
+// Of returns the problem of a Pod. It looks only at what [Strip] keeps, so the answer is the same
+// before and after.
+func Of(pod *corev1.Pod, now time.Time) Problem {
+	kept := &corev1.Pod{ObjectMeta: pod.ObjectMeta}
+	Strip(pod, kept)
+	p := judge(kept, now)
+	if p.Reason == "" {
+		return Problem{RecheckAfter: p.RecheckAfter}
 	}
-	p := Problem{Since: since}
-	switch scheduled, container := condition(pod, corev1.PodScheduled), decisive(pod); {
+	p.Message = clip(oneLine(p.Message))
+	return p
+}
+
+func judge(pod *corev1.Pod, now time.Time) Problem {
+	p := Problem{Since: readySince(pod)}
+	scheduled := condition(pod, corev1.PodScheduled)
+	container, failure, settles := decisive(pod, now)
+	switch {
+	case pod.DeletionTimestamp != nil:
+		p.Since = pod.DeletionTimestamp.Time
+		if p.RecheckAfter = max(0, p.Since.Sub(now)); p.RecheckAfter == 0 {
+			p.Reason = NotReady
+			p.Message = fmt.Sprintf("Pod %q is terminating, and its grace period is over: %s", pod.Name, heldBy(pod))
+		}
 	case pod.Status.Phase == corev1.PodFailed:
-		p.Reason = Failed
-		p.Message = fmt.Sprintf("Pod %q has failed%s%s", pod.Name, colon(pod.Status.Reason), colon(pod.Status.Message))
+		if p.RecheckAfter = leftOfMinute(p.Since, now); p.RecheckAfter > 0 {
+			p.Reason = Failed
+			p.Message = fmt.Sprintf("Pod %q has failed%s%s", pod.Name, colon(pod.Status.Reason), colon(pod.Status.Message))
+		}
 	case is(scheduled, corev1.ConditionFalse) && slices.Contains(unschedulableReasons, scheduled.Reason):
 		p.Reason, p.Since = Unschedulable, scheduled.LastTransitionTime.Time
 		p.Message = fmt.Sprintf("Pod %q cannot be scheduled: %s", pod.Name, scheduled.Message)
-	case container != nil && failureOf(*container) != "":
-		p.Reason = failureOf(*container)
-		p.Message = fmt.Sprintf("Pod %q, container %q: %s", pod.Name, container.Name, messageOf(*container))
-	default:
-		p.Reason = NotReady
-		p.Message = fmt.Sprintf("Pod %q is not ready: %s", pod.Name, waitsFor(pod, scheduled, container))
+	case failure != "":
+		p.Reason, p.RecheckAfter = failure, settles
+		p.Message = fmt.Sprintf("Pod %q, container %q: %s", pod.Name, container.Name, messageOf(container))
+		if settles > 0 && IsReady(pod) {
+			p.Since = cmp.Or(container.LastTerminationState.Terminated.FinishedAt, container.State.Running.StartedAt).Time
+		}
+	case !IsReady(pod):
+		if p.RecheckAfter = leftOfMinute(p.Since, now); p.RecheckAfter == 0 {
+			p.Reason = NotReady
+			p.Message = fmt.Sprintf("Pod %q is not ready: %s", pod.Name, waitsFor(pod, scheduled, container))
+		}
 	}
-	p.Message = clip(oneLine(p.Message))
 	return p
 }
 
 // unschedulableReasons are the reasons for which the scheduler has found no node. A scheduling gate is none.
 var unschedulableReasons = []string{corev1.PodReasonUnschedulable, corev1.PodReasonSchedulerError}
 
-// Ready reports whether a Pod is ready, and since when that has been so: one that never
-// was has not been ready since its creation.
-func Ready(pod *corev1.Pod) (isReady bool, since time.Time) {
-	if ready := condition(pod, corev1.PodReady); ready != nil {
-		return ready.Status == corev1.ConditionTrue, ready.LastTransitionTime.Time
-	}
-	return false, pod.CreationTimestamp.Time
+// IsReady reports whether a Pod is ready.
+func IsReady(pod *corev1.Pod) bool {
+	return is(condition(pod, corev1.PodReady), corev1.ConditionTrue)
 }
 
-// The most bytes that a cache keeps of a message, of an image, and of a reason.
+// readySince returns since when a Pod has been ready, or has not been: one that never was, since its
+// creation.
+func readySince(pod *corev1.Pod) time.Time {
+	ready := cmp.Or(condition(pod, corev1.PodReady), &corev1.PodCondition{})
+	return cmp.Or(ready.LastTransitionTime, pod.CreationTimestamp).Time
+}
+
+// leftOfMinute returns how much is left of the minute that began at since. If since is so far in the future that the
+// node's clock must be wrong, the minute is over.
+func leftOfMinute(since, now time.Time) time.Duration {
+	if left := since.Add(minute).Sub(now); left <= 2*minute {
+		return max(0, left)
+	}
+	return 0
+}
+
+// The most that a cache keeps of a Pod's texts, in bytes, and of its containers that run after a crash.
 const (
-	maxMessage = 1024
-	maxImage   = 512
-	maxReason  = 128
+	maxMessage  = 1024
+	maxImage    = 512
+	maxReason   = 128
+	maxSettling = 4
 )
 
-// Strip sets on to what [Of] and [Ready] read of a Pod's spec and status, and its phase, for caches
-// of many Pods. However large the Pod is, that is a few kilobytes at most.
+// Strip sets on to what [Of] and [IsReady] read of a Pod's spec and status at any time, and its phase,
+// for caches of many Pods. However large the Pod is, that is a few kilobytes. Of the metadata, they
+// read name, creation and deletion timestamps, and finalizers.
 func Strip(pod, on *corev1.Pod) {
 	on.Spec = corev1.PodSpec{NodeName: pod.Spec.NodeName}
-	on.Status = corev1.PodStatus{Phase: pod.Status.Phase}
-	keep := []corev1.PodConditionType{corev1.PodReady}
-	if Of(pod) != (Problem{}) {
-		keep = append(keep, corev1.PodScheduled, corev1.PodReadyToStartContainers)
-		if gate := unmet(pod); gate != "" {
-			on.Spec.ReadinessGates = []corev1.PodReadinessGate{{ConditionType: gate}}
-			keep = append(keep, gate)
-		}
-		on.Status.Reason, on.Status.Message = brief(pod.Status.Reason), clip(pod.Status.Message)
-		stripContainer(pod, on)
+	on.Status = corev1.PodStatus{Phase: pod.Status.Phase, Reason: brief(pod.Status.Reason), Message: clip(pod.Status.Message)}
+	keep := []corev1.PodConditionType{corev1.PodReady, corev1.PodScheduled, corev1.PodReadyToStartContainers}
+	if gate := unmet(pod); gate != "" {
+		on.Spec.ReadinessGates = []corev1.PodReadinessGate{{ConditionType: gate}}
+		keep = append(keep, gate)
 	}
-	for _, of := range keep {
-		if c := condition(pod, of); c != nil { // The API server admits any number of one type.
-			on.Status.Conditions = append(on.Status.Conditions, corev1.PodCondition{
-				Type: c.Type, Status: c.Status, LastTransitionTime: c.LastTransitionTime, Reason: brief(c.Reason), Message: clip(c.Message),
-			})
+	for _, kind := range keep {
+		c := condition(pod, kind) // The API server admits any number of one type.
+		if c == nil || condition(on, kind) != nil || kind != corev1.PodReady && is(c, corev1.ConditionTrue) {
+			continue
 		}
+		on.Status.Conditions = append(on.Status.Conditions, corev1.PodCondition{
+			Type: c.Type, Status: c.Status, LastTransitionTime: c.LastTransitionTime, Reason: brief(c.Reason), Message: clip(c.Message),
+		})
+	}
+	for _, c := range candidates(pod) {
+		statuses := &on.Status.ContainerStatuses
+		if isInit(pod, c) {
+			statuses = &on.Status.InitContainerStatuses
+		}
+		*statuses = append(*statuses, corev1.ContainerStatus{
+			Name: c.Name, Image: text.Clip(c.Image, maxImage), Ready: c.Ready, Started: c.Started,
+			State: stripState(c.State), LastTerminationState: stripState(c.LastTerminationState),
+		})
 	}
 }
 
-// stripContainer keeps the container that decides.
-func stripContainer(pod, on *corev1.Pod) {
-	c := decisive(pod)
-	if c == nil {
-		return
+// candidates returns the containers that decisive can return, now or later: some that run after a crash, the first that
+// is not ready, and the first that has failed. Those after it do not matter.
+func candidates(pod *corev1.Pod) (kept []*corev1.ContainerStatus) {
+	settling, hasUnready := 0, false
+	for c := range containers(pod) {
+		switch {
+		case failureOf(c) != "":
+			return append(kept, c)
+		case runsAfterCrash(c) && settling < maxSettling:
+			settling++
+		case c.Ready || hasUnready:
+			continue
+		}
+		kept = append(kept, c)
+		hasUnready = hasUnready || !c.Ready
 	}
-	kept := []corev1.ContainerStatus{{
-		Name: c.Name, Image: text.Clip(c.Image, maxImage), Ready: c.Ready, Started: c.Started,
-		State: stripState(c.State), LastTerminationState: stripState(c.LastTerminationState),
-	}}
-	if isInit(pod, c) {
-		on.Status.InitContainerStatuses = kept
-	} else {
-		on.Status.ContainerStatuses = kept
+	return kept
+}
+
+// containers returns the containers of a Pod in the order in which they are started.
+func containers(pod *corev1.Pod) iter.Seq[*corev1.ContainerStatus] {
+	return func(yield func(*corev1.ContainerStatus) bool) {
+		for _, statuses := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
+			for i := range statuses {
+				if !yield(&statuses[i]) {
+					return
+				}
+			}
+		}
 	}
 }
 
@@ -138,11 +199,11 @@ func stripState(s corev1.ContainerState) (kept corev1.ContainerState) {
 		kept.Waiting = &corev1.ContainerStateWaiting{Reason: brief(s.Waiting.Reason), Message: clip(s.Waiting.Message)}
 	}
 	if s.Running != nil {
-		kept.Running = &corev1.ContainerStateRunning{}
+		kept.Running = &corev1.ContainerStateRunning{StartedAt: s.Running.StartedAt}
 	}
-	if s.Terminated != nil {
+	if end := s.Terminated; end != nil {
 		kept.Terminated = &corev1.ContainerStateTerminated{
-			ExitCode: s.Terminated.ExitCode, Reason: brief(s.Terminated.Reason), Message: clip(s.Terminated.Message),
+			ExitCode: end.ExitCode, Reason: brief(end.Reason), Message: clip(end.Message), FinishedAt: end.FinishedAt,
 		}
 	}
 	return kept
@@ -165,55 +226,58 @@ func is(c *corev1.PodCondition, status corev1.ConditionStatus) bool {
 	return c != nil && c.Status == status
 }
 
-// decisive returns the first container that has failed, or else the first that is not ready; nil if
-// all are ready. A kubelet calls an init container ready when it has ended well, or, if it goes on
-// running, when it has started.
-func decisive(pod *corev1.Pod) (unready *corev1.ContainerStatus) {
-	for _, statuses := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
-		for i := range statuses {
-			if failureOf(statuses[i]) != "" {
-				return &statuses[i]
-			}
-			if unready == nil && !statuses[i].Ready {
-				unready = &statuses[i]
+// decisive returns the first container that has failed, and how; settles is how much longer a crash counts if the
+// container runs again. If none has failed, it returns the first container that is not ready, or nil. A kubelet calls
+// an init container ready when it has succeeded, and a sidecar when it has started.
+func decisive(pod *corev1.Pod, now time.Time) (unready *corev1.ContainerStatus, failure string, settles time.Duration) {
+	for c := range containers(pod) {
+		if failure = failureOf(c); failure != "" {
+			return c, failure, 0
+		}
+		if runsAfterCrash(c) {
+			if settles = leftOfMinute(c.State.Running.StartedAt.Time, now); settles > 0 {
+				return c, CrashLoop, settles
 			}
 		}
+		if unready == nil && !c.Ready {
+			unready = c
+		}
 	}
-	return unready
+	return unready, "", 0
 }
 
-// failureOf returns what keeps a container from running now; empty if nothing does. How it ended
-// some time ago does not matter: today it may be slow for another reason.
+// runsAfterCrash reports whether a container runs again after it ended with an error. If only the start had failed, it
+// is well once it runs.
+func runsAfterCrash(c *corev1.ContainerStatus) bool {
+	ended := c.LastTerminationState.Terminated
+	return c.State.Running != nil && ended != nil && ended.ExitCode != 0 && !isUnstarted(ended)
+}
+
+// failureOf returns what keeps a container from running now; empty if nothing does.
 //
-// A container that was never started is one that could not be started, also while its kubelet
-// waits before it tries that again. One whose hook has failed was started and has ended.
-func failureOf(c corev1.ContainerStatus) Reason {
-	if c.State.Terminated != nil && c.State.Terminated.ExitCode == 0 {
+// A container that could not be started has a ContainerError, also while its kubelet waits to try again. One whose
+// postStart hook failed was started, so that is a crash. For a container that is created but not started yet, a
+// kubelet gives no reason; then its last end counts.
+func failureOf(c *corev1.ContainerStatus) string {
+	if c.State.Terminated != nil && c.State.Terminated.ExitCode == 0 || c.State.Terminated == nil && c.State.Waiting == nil {
 		return ""
 	}
 	ended := lastEnd(c)
-	isUnstarted := ended != nil && slices.Contains([]string{"StartError", "ContainerCannotRun"}, ended.Reason)
-	if c.State.Waiting == nil {
-		switch {
-		case c.State.Terminated == nil:
-			return ""
-		case isUnstarted:
-			return ContainerError
-		default:
-			return CrashLoop
-		}
-	}
-	switch c.State.Waiting.Reason {
-	case "", "ContainerCreating", "PodInitializing":
+	switch reason := waitingOf(c).Reason; reason {
+	case "ContainerCreating", "PodInitializing":
 		return ""
 	case "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull",
 		"RegistryUnavailable", "ImageInspectError", "SignatureValidationFailed":
 		return ImagePullFailed
-	case "CrashLoopBackOff":
-		if isUnstarted {
+	case "", "CrashLoopBackOff":
+		switch {
+		case reason == "" && (ended == nil || ended.ExitCode == 0):
+			return ""
+		case isUnstarted(ended):
 			return ContainerError
+		default:
+			return CrashLoop
 		}
-		return CrashLoop
 	case "PostStartHookError":
 		return CrashLoop
 	default: // CreateContainerError, RunContainerError and others
@@ -221,18 +285,30 @@ func failureOf(c corev1.ContainerStatus) Reason {
 	}
 }
 
+// isUnstarted reports whether a container ended because it could not be started.
+func isUnstarted(ended *corev1.ContainerStateTerminated) bool {
+	return ended != nil && (ended.Reason == "StartError" || ended.Reason == "ContainerCannotRun")
+}
+
 // lastEnd returns how a container ended last; nil if that is not known.
-func lastEnd(c corev1.ContainerStatus) *corev1.ContainerStateTerminated {
+func lastEnd(c *corev1.ContainerStatus) *corev1.ContainerStateTerminated {
 	return cmp.Or(c.State.Terminated, c.LastTerminationState.Terminated)
 }
 
-// messageOf says what has failed. As far as a kubelet says the same in several states, so does this.
-func messageOf(c corev1.ContainerStatus) string {
-	ended := lastEnd(c)
-	waiting := cmp.Or(c.State.Waiting, &corev1.ContainerStateWaiting{})
+// waitingOf returns what a container waits for; the zero value if it does not wait.
+func waitingOf(c *corev1.ContainerStatus) corev1.ContainerStateWaiting {
+	if c.State.Waiting == nil {
+		return corev1.ContainerStateWaiting{}
+	}
+	return *c.State.Waiting
+}
+
+// messageOf says what has failed, if possible in the same words in every state of one failure.
+func messageOf(c *corev1.ContainerStatus) string {
+	ended, waiting := lastEnd(c), waitingOf(c)
 	switch failure := failureOf(c); {
 	case failure == ImagePullFailed:
-		return fmt.Sprintf("cannot pull image %q%s", text.Clip(c.Image, maxImage), colon(backOff.ReplaceAllString(waiting.Message, "")))
+		return fmt.Sprintf("cannot pull image %q%s", c.Image, colon(backOff.ReplaceAllString(waiting.Message, "")))
 	case failure == ContainerError && ended != nil && (waiting.Reason == "" || waiting.Reason == "CrashLoopBackOff"):
 		return cmp.Or(ended.Message, ended.Reason)
 	case failure == ContainerError:
@@ -246,7 +322,7 @@ func messageOf(c corev1.ContainerStatus) string {
 	}
 }
 
-// waitsFor says what keeps a Pod from being ready in which nothing has failed.
+// waitsFor says why a Pod is not ready although nothing in it has failed.
 func waitsFor(pod *corev1.Pod, scheduled *corev1.PodCondition, container *corev1.ContainerStatus) string {
 	ready, sandbox := condition(pod, corev1.PodReady), condition(pod, corev1.PodReadyToStartContainers)
 	switch gate := unmet(pod); {
@@ -259,7 +335,7 @@ func waitsFor(pod *corev1.Pod, scheduled *corev1.PodCondition, container *corev1
 	case container != nil && isInit(pod, container):
 		return fmt.Sprintf("init container %q has not finished", container.Name)
 	case container != nil:
-		return fmt.Sprintf("container %q %s", container.Name, stateOf(*container))
+		return fmt.Sprintf("container %q %s", container.Name, stateOf(container))
 	case ready == nil:
 		return fmt.Sprintf("node %q has not started it", pod.Spec.NodeName)
 	case gate != "":
@@ -274,7 +350,7 @@ func waitsFor(pod *corev1.Pod, scheduled *corev1.PodCondition, container *corev1
 }
 
 // stateOf says what an unready container that has not failed does.
-func stateOf(c corev1.ContainerStatus) string {
+func stateOf(c *corev1.ContainerStatus) string {
 	switch {
 	case c.State.Running != nil && c.Started != nil && !*c.Started:
 		return "runs, and has not passed its startup probe"
@@ -282,11 +358,17 @@ func stateOf(c corev1.ContainerStatus) string {
 		return "runs, and does not pass its readiness probe"
 	case c.State.Terminated != nil:
 		return "has exited"
-	case c.State.Waiting != nil:
-		return "waits" + colon(c.State.Waiting.Reason) + colon(c.State.Waiting.Message)
 	default:
-		return "waits"
+		return "waits" + colon(waitingOf(c).Reason) + colon(waitingOf(c).Message)
 	}
+}
+
+// heldBy says what keeps a Pod whose grace period is over.
+func heldBy(pod *corev1.Pod) string {
+	if len(pod.Finalizers) == 0 {
+		return "its node may be lost"
+	}
+	return "it has finalizers: " + strings.Join(pod.Finalizers[:min(3, len(pod.Finalizers))], ", ")
 }
 
 // unmet returns the first readiness gate whose condition is not True; empty if there is none.
@@ -303,11 +385,11 @@ func unmet(pod *corev1.Pod) corev1.PodConditionType {
 var backOff = regexp.MustCompile(`^Back-off pulling image ".*?"(?:: \w+: )?`)
 
 // colon returns a text behind a colon; nothing if there is no text.
-func colon(text string) string {
-	if text == "" {
+func colon(s string) string {
+	if s == "" {
 		return ""
 	}
-	return ": " + text
+	return ": " + s
 }
 
 // oneLine returns a text of several lines as one.

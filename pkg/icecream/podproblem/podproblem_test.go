@@ -51,26 +51,103 @@ func started(is bool) func(*corev1.Pod) {
 	return func(pod *corev1.Pod) { pod.Status.ContainerStatuses[0].Started = &is }
 }
 
-func ofPod(edits ...func(*corev1.Pod)) Problem { return Of(newPod(edits...)) }
+// runs makes the Pod's container one that was started that long ago.
+func runs(age time.Duration) func(*corev1.Pod) {
+	return func(pod *corev1.Pod) {
+		pod.Status.ContainerStatuses[0].State = corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(now.Add(-age))}}
+	}
+}
+
+// crashed ended the Pod's container that long ago.
+func crashed(age time.Duration) func(*corev1.Pod) {
+	return func(pod *corev1.Pod) {
+		kittest.Ended(1, "Error")(pod)
+		pod.Status.ContainerStatuses[0].LastTerminationState.Terminated.FinishedAt = metav1.NewTime(now.Add(-age))
+	}
+}
+
+// terminating makes a Pod one whose grace period ended that long ago.
+func terminating(age time.Duration, finalizers ...string) func(*corev1.Pod) {
+	return func(pod *corev1.Pod) {
+		pod.DeletionTimestamp, pod.Finalizers = &metav1.Time{Time: now.Add(-age)}, finalizers
+	}
+}
+
+func failed(pod *corev1.Pod) { pod.Status.Phase, pod.Status.Reason = corev1.PodFailed, "Evicted" }
 
 func TestOf(t *testing.T) {
 	tests := []struct {
 		name        string
 		edits       []func(*corev1.Pod)
-		wantReason  Reason
+		wantReason  string
 		wantMessage string
 		wantSince   time.Duration // before now
+		wantRecheck time.Duration
 	}{{
 		name: "a ready Pod",
 	}, {
 		name:  "a ready Pod that crashed once is in no trouble",
-		edits: []func(*corev1.Pod){kittest.Ended(1, "Error")},
+		edits: []func(*corev1.Pod){crashed(61 * time.Second), runs(time.Minute)},
+	}, {
+		name:        "a ready Pod that has just crashed",
+		edits:       []func(*corev1.Pod){crashed(3 * time.Second), runs(time.Second)},
+		wantReason:  CrashLoop,
+		wantMessage: `Pod "sundae-1", container "gadget": exited with code 1 (Error)`,
+		wantSince:   3 * time.Second,
+		wantRecheck: 59 * time.Second,
+	}, {
+		name:        "a ready Pod that has just crashed, nobody knows when",
+		edits:       []func(*corev1.Pod){kittest.Ended(1, "Error"), runs(time.Second)},
+		wantReason:  CrashLoop,
+		wantMessage: `Pod "sundae-1", container "gadget": exited with code 1 (Error)`,
+		wantSince:   time.Second,
+		wantRecheck: 59 * time.Second,
+	}, {
+		name:  "a ready Pod that crashed, on a node whose clock is wrong",
+		edits: []func(*corev1.Pod){crashed(-2 * time.Minute), runs(-2 * time.Minute)},
+	}, {
+		name:  "a ready Pod that has just ended well",
+		edits: []func(*corev1.Pod){kittest.Ended(0, "Completed"), runs(time.Second)},
+	}, {
+		name:  "a ready Pod that could not be started before",
+		edits: []func(*corev1.Pod){kittest.Ended(128, "StartError"), runs(time.Second)},
+	}, {
+		name: "several containers crash",
+		edits: []func(*corev1.Pod){crashed(time.Minute), runs(50 * time.Second), func(pod *corev1.Pod) {
+			other := *pod.Status.ContainerStatuses[0].DeepCopy()
+			other.Name, other.State.Running.StartedAt = "other", metav1.NewTime(now)
+			pod.Status.ContainerStatuses = append(pod.Status.ContainerStatuses, other)
+		}},
+		wantReason:  CrashLoop,
+		wantMessage: `Pod "sundae-1", container "gadget": exited with code 1 (Error)`,
+		wantSince:   time.Minute,
+		wantRecheck: 10 * time.Second,
 	}, {
 		name:        "a Pod that has only just begun",
 		edits:       []func(*corev1.Pod){notReady(time.Second), kittest.Waits("ContainerCreating", "")},
+		wantRecheck: 59 * time.Second,
+	}, {
+		name: "a Pod that was only just created",
+		edits: []func(*corev1.Pod){func(pod *corev1.Pod) {
+			pod.Status, pod.CreationTimestamp = corev1.PodStatus{}, metav1.NewTime(now.Add(-time.Second))
+		}},
+		wantRecheck: 59 * time.Second,
+	}, {
+		name:        "a Pod that has begun too long ago",
+		edits:       []func(*corev1.Pod){notReady(time.Minute), kittest.Waits("ContainerCreating", "")},
 		wantReason:  NotReady,
 		wantMessage: `Pod "sundae-1" is not ready: container "gadget" waits: ContainerCreating`,
-		wantSince:   time.Second,
+		wantSince:   time.Minute,
+	}, {
+		name:        "the clock of its node is a minute fast",
+		edits:       []func(*corev1.Pod){notReady(-time.Minute)},
+		wantRecheck: 2 * time.Minute,
+	}, {
+		name:        "the clock of its node is wrong",
+		edits:       []func(*corev1.Pod){notReady(-time.Minute - time.Second)},
+		wantReason:  NotReady,
+		wantMessage: `Pod "sundae-1" is not ready: container "gadget" runs, and does not pass its readiness probe`,
+		wantSince:   -time.Minute - time.Second,
 	}, {
 		name:        "a Pod without any status",
 		edits:       []func(*corev1.Pod){func(pod *corev1.Pod) { pod.Status = corev1.PodStatus{} }},
@@ -118,19 +195,40 @@ func TestOf(t *testing.T) {
 	}, {
 		name: "its node has rejected it",
 		edits: []func(*corev1.Pod){func(pod *corev1.Pod) {
+			pod.CreationTimestamp = metav1.NewTime(now.Add(-time.Second))
 			pod.Status = corev1.PodStatus{Phase: corev1.PodFailed, Reason: "UnexpectedAdmissionError", Message: "Pod was rejected: no devices\nleft"}
 		}},
 		wantReason:  Failed,
 		wantMessage: `Pod "sundae-1" has failed: UnexpectedAdmissionError: Pod was rejected: no devices left`,
-		wantSince:   2 * time.Hour,
+		wantSince:   time.Second,
+		wantRecheck: 59 * time.Second,
 	}, {
 		name: "its node has evicted it",
-		edits: []func(*corev1.Pod){notReady(time.Minute), kittest.EndsNow(137, "Error"), func(pod *corev1.Pod) {
+		edits: []func(*corev1.Pod){notReady(20 * time.Second), kittest.EndsNow(137, "Error"), func(pod *corev1.Pod) {
 			pod.Status.Phase, pod.Status.Reason, pod.Status.Message = corev1.PodFailed, "Evicted", "The node was low on resource: memory."
 		}},
 		wantReason:  Failed,
 		wantMessage: `Pod "sundae-1" has failed: Evicted: The node was low on resource: memory.`,
-		wantSince:   time.Minute,
+		wantSince:   20 * time.Second,
+		wantRecheck: 40 * time.Second,
+	}, {
+		name:  "its node has evicted it a minute ago",
+		edits: []func(*corev1.Pod){notReady(time.Minute), kittest.EndsNow(137, "Error"), failed},
+	}, {
+		name:        "it is terminating, and has time",
+		edits:       []func(*corev1.Pod){notReady(time.Hour), kittest.EndsNow(137, "Error"), terminating(-time.Hour)},
+		wantRecheck: time.Hour,
+	}, {
+		name:        "it is terminating for too long",
+		edits:       []func(*corev1.Pod){terminating(0)},
+		wantReason:  NotReady,
+		wantMessage: `Pod "sundae-1" is terminating, and its grace period is over: its node may be lost`,
+	}, {
+		name:        "a finalizer holds a Pod that has failed",
+		edits:       []func(*corev1.Pod){failed, terminating(time.Second, "a.example/a", "a.example/b", "a.example/c", "a.example/d")},
+		wantReason:  NotReady,
+		wantMessage: `Pod "sundae-1" is terminating, and its grace period is over: it has finalizers: a.example/a, a.example/b, a.example/c`,
+		wantSince:   time.Second,
 	}, {
 		name:        "no node takes it",
 		edits:       []func(*corev1.Pod){unschedulable(5 * time.Second)},
@@ -190,8 +288,15 @@ func TestOf(t *testing.T) {
 		wantMessage: `Pod "sundae-1", container "gadget": exited with code 1 (Error)`,
 		wantSince:   time.Minute,
 	}, {
+		name:        "it has crashed and runs again",
+		edits:       []func(*corev1.Pod){notReady(time.Hour), crashed(time.Minute), runs(20 * time.Second)},
+		wantReason:  CrashLoop,
+		wantMessage: `Pod "sundae-1", container "gadget": exited with code 1 (Error)`,
+		wantSince:   time.Hour,
+		wantRecheck: 40 * time.Second,
+	}, {
 		name:        "it crashed some time ago, and is slow now",
-		edits:       []func(*corev1.Pod){notReady(time.Minute), kittest.Ended(137, "OOMKilled")},
+		edits:       []func(*corev1.Pod){notReady(time.Minute), kittest.Ended(137, "OOMKilled"), runs(time.Minute)},
 		wantReason:  NotReady,
 		wantMessage: `Pod "sundae-1" is not ready: container "gadget" runs, and does not pass its readiness probe`,
 		wantSince:   time.Minute,
@@ -250,33 +355,29 @@ func TestOf(t *testing.T) {
 	}}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			want := Problem{Reason: tt.wantReason, Message: tt.wantMessage}
+			want := Problem{Reason: tt.wantReason, Message: tt.wantMessage, RecheckAfter: tt.wantRecheck}
 			if tt.wantReason != "" {
 				want.Since = now.Add(-tt.wantSince)
 			}
-			pod := newPod(tt.edits...)
-			if diff := cmp.Diff(want, Of(pod)); diff != "" {
+			if diff := cmp.Diff(want, Of(newPod(tt.edits...), now)); diff != "" {
 				t.Errorf("problem (-want +got):\n%s", diff)
 			}
 		})
 	}
 }
 
-func TestReady(t *testing.T) {
-	for _, tt := range []struct {
-		name      string
-		edit      func(*corev1.Pod)
-		wantReady bool
-		wantSince time.Duration // before now
+func TestIsReady(t *testing.T) {
+	for name, test := range map[string]struct {
+		edit func(*corev1.Pod)
+		want bool
 	}{
-		{"ready", func(*corev1.Pod) {}, true, time.Hour},
-		{"no longer ready", notReady(time.Minute), false, time.Minute},
-		{"never ready", func(pod *corev1.Pod) { pod.Status = corev1.PodStatus{} }, false, 2 * time.Hour},
+		"ready":           {func(*corev1.Pod) {}, true},
+		"no longer ready": {notReady(time.Minute), false},
+		"never ready":     {func(pod *corev1.Pod) { pod.Status = corev1.PodStatus{} }, false},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			isReady, since := Ready(newPod(tt.edit))
-			if isReady != tt.wantReady || !since.Equal(now.Add(-tt.wantSince)) {
-				t.Errorf("ready: %t since %v", isReady, since)
+		t.Run(name, func(t *testing.T) {
+			if got := IsReady(newPod(test.edit)); got != test.want {
+				t.Errorf("ready: %t", got)
 			}
 		})
 	}
@@ -296,6 +397,13 @@ func TestStatesOfContainers(t *testing.T) {
 	ends := func(end corev1.ContainerStateTerminated) corev1.ContainerStatus {
 		return corev1.ContainerStatus{State: corev1.ContainerState{Terminated: &end}}
 	}
+	starts := func(last corev1.ContainerStateTerminated) corev1.ContainerStatus { return waits("", "", last) }
+	runsAgain := func(last corev1.ContainerStateTerminated) corev1.ContainerStatus {
+		return corev1.ContainerStatus{
+			State:                corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(now)}},
+			LastTerminationState: corev1.ContainerState{Terminated: &last},
+		}
+	}
 	const noFile = `exec: "/melt": no such file or directory`
 	startError := corev1.ContainerStateTerminated{ExitCode: 128, Reason: "StartError", Message: noFile}
 	cannotRun := corev1.ContainerStateTerminated{ExitCode: 127, Reason: "ContainerCannotRun", Message: noFile}
@@ -304,7 +412,7 @@ func TestStatesOfContainers(t *testing.T) {
 	told := corev1.ContainerStateTerminated{ExitCode: 1, Reason: "Error", Message: "config: unknown key\n  flavor\n"}
 	const image = `cannot pull image "vanilla:1"`
 	for name, test := range map[string]struct {
-		reason  Reason
+		reason  string
 		message string // empty if the kubelet's words differ
 		phases  []corev1.ContainerStatus
 	}{
@@ -338,6 +446,7 @@ func TestStatesOfContainers(t *testing.T) {
 			waits("RunContainerError", noFile, startError),
 			ends(startError),
 			waits("CrashLoopBackOff", "back-off 10s restarting failed container", startError),
+			starts(startError),
 			waits("RunContainerError", noFile, startError),
 		}},
 		"a command that does not exist, for Docker": {ContainerError, noFile, []corev1.ContainerStatus{
@@ -345,19 +454,21 @@ func TestStatesOfContainers(t *testing.T) {
 		}},
 
 		"a crash": {CrashLoop, "exited with code 137 (OOMKilled)", []corev1.ContainerStatus{
-			ends(oom), waits("CrashLoopBackOff", "back-off 10s", oom), waits("CrashLoopBackOff", "back-off 20s", oom),
+			ends(oom), waits("CrashLoopBackOff", "back-off 10s", oom), starts(oom), runsAgain(oom),
+			ends(oom), waits("CrashLoopBackOff", "back-off 20s", oom),
 		}},
 		"a crash that says why": {CrashLoop, "exited with code 1 (Error): config: unknown key flavor", []corev1.ContainerStatus{
-			ends(told), waits("CrashLoopBackOff", "back-off 10s", told),
+			ends(told), waits("CrashLoopBackOff", "back-off 10s", told), starts(told), runsAgain(told),
 		}},
 		"a hook after its start": {CrashLoop, "", []corev1.ContainerStatus{
-			waits("PostStartHookError", "melted", killed), ends(killed), waits("CrashLoopBackOff", "back-off 10s", killed), waits("PostStartHookError", "melted", killed),
+			waits("PostStartHookError", "melted", killed), ends(killed), waits("CrashLoopBackOff", "back-off 10s", killed), starts(killed), runsAgain(killed),
+			waits("PostStartHookError", "melted", killed),
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for i, phase := range test.phases {
 				phase.Name, phase.Image = "gadget", "vanilla:1"
-				got := ofPod(notReady(time.Minute), func(pod *corev1.Pod) { pod.Status.ContainerStatuses[0] = phase })
+				got := Of(newPod(notReady(time.Minute), func(pod *corev1.Pod) { pod.Status.ContainerStatuses[0] = phase }), now)
 				if got.Reason != test.reason {
 					t.Errorf("in phase %d it is %s, want %s", i, got.Reason, test.reason)
 				}

@@ -1,10 +1,6 @@
-// Package kstatus decides what the conditions Ready, Reconciling and Stalled of an object
-// say, and when a problem has lasted so long that the object is Stalled.
-//
-// Exactly one of the three is True, by the conventions of kstatus
-// (https://github.com/kubernetes-sigs/cli-utils/tree/master/pkg/kstatus). A controller
-// keeps a [History] of each object, and tells it what it sees at each sync. Everything here
-// is pure: no client, no clock, no log.
+// Package kstatus sets the conditions Ready, Reconciling and Stalled of an object, exactly one of which is True,
+// by the conventions of kstatus (https://github.com/kubernetes-sigs/cli-utils/tree/master/pkg/kstatus). It is
+// pure: no client, no clock, no log.
 package kstatus
 
 import (
@@ -61,27 +57,12 @@ func (c Conclusion) SetOn(conditions *[]metav1.Condition, generation int64, now 
 	}
 }
 
-// IsUrgent reports whether a change of conditions should be written at once: one of them
-// is about another generation, or has another status or reason. Messages can wait for more
-// of their kind. That a new generation is [Progressing] can wait as well: who compares
-// metadata.generation with status.observedGeneration, as kstatus does, knows that already,
-// and what comes of it often follows within a second.
-func IsUrgent(from, to []metav1.Condition) bool {
-	if ReadinessOf(to).Reason == Progressing && generationOf(from) != generationOf(to) {
-		return false
-	}
+// HasTurned reports whether one of the conditions has another status or reason.
+func HasTurned(from, to []metav1.Condition) bool {
 	return slices.ContainsFunc(to, func(is metav1.Condition) bool {
 		was := meta.FindStatusCondition(from, is.Type)
-		return was == nil || was.Status != is.Status || was.Reason != is.Reason || was.ObservedGeneration != is.ObservedGeneration
+		return was == nil || was.Status != is.Status || was.Reason != is.Reason
 	})
-}
-
-// generationOf returns the generation that conditions are about; 0 if there are none.
-func generationOf(conditions []metav1.Condition) int64 {
-	if ready := meta.FindStatusCondition(conditions, string(Ready)); ready != nil {
-		return ready.ObservedGeneration
-	}
-	return 0
 }
 
 // Progressing is the reason of a Ready condition that is false although nothing is wrong.

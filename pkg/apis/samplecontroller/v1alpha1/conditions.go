@@ -4,15 +4,16 @@ package v1alpha1
 // three, and exactly one of them is True. They follow the conventions of kstatus
 // (https://github.com/kubernetes-sigs/cli-utils/tree/master/pkg/kstatus).
 const (
-	// ConditionReady is True while all desired replicas are available and were created
-	// from the current spec, and no Pods of an earlier spec are left.
+	// ConditionReady is True while all replicas are available and were created from the
+	// current spec, and no other Pods are left. As in a Deployment's status, Pods that are
+	// terminating do not count.
 	ConditionReady = "Ready"
-	// ConditionReconciling is True while the Icecream is not Ready but may still become so
-	// without an edit.
+	// ConditionReconciling is True while the Icecream is neither Ready nor Stalled.
 	ConditionReconciling = "Reconciling"
-	// ConditionStalled is True if only an edit can help, or when there has been no progress
-	// for longer than the Deployment's spec.progressDeadlineSeconds (600 if there is no
-	// Deployment).
+	// ConditionStalled is True if only an edit can help (InvalidSpec), if the Deployment's
+	// own Progressing condition has the reason ProgressDeadlineExceeded, or if the Icecream
+	// has waited for somebody else for ten minutes (DeploymentRefused, ErrResourceExists,
+	// DeploymentContested, DeploymentTerminating).
 	ConditionStalled = "Stalled"
 )
 
@@ -28,47 +29,51 @@ const (
 	ReasonDeploymentTerminating = "DeploymentTerminating"
 
 	// ReasonErrResourceExists means that there is a Deployment of the name that the
-	// Icecream needs, and that it belongs to someone else.
+	// Icecream needs, and that it belongs to someone else. Or there is none, and an older
+	// Icecream asks for it.
 	ReasonErrResourceExists = "ErrResourceExists"
-	// ReasonInvalidSpec means that the spec cannot be decoded, or that the API server
-	// rejects the Deployment derived from it as invalid.
+	// ReasonInvalidSpec means that the spec cannot be decoded, that one of its numbers is
+	// too large, or that the API server rejects the Deployment derived from it as invalid.
 	ReasonInvalidSpec = "InvalidSpec"
 	// ReasonDeploymentRefused means that the API server, an admission plugin or a quota
-	// does not allow the controller to write the Deployment. The controller keeps
-	// retrying.
+	// does not allow the controller to write the Deployment, or that such writes have
+	// failed otherwise for ten seconds. The controller keeps retrying.
 	ReasonDeploymentRefused = "DeploymentRefused"
 
-	// ReasonDeploymentContested means that someone else repeatedly reverts what the
-	// controller writes to the Deployment. The controller keeps repairing the Deployment,
-	// at increasing intervals.
+	// ReasonDeploymentContested means that someone else keeps reverting what the controller
+	// writes to the Deployment. The controller keeps repairing it, at increasing intervals.
+	// It ends when a repair has stayed for a minute.
 	ReasonDeploymentContested = "DeploymentContested"
 
 	// ReasonUnschedulable means that the scheduler finds no node for a Pod.
 	ReasonUnschedulable = "Unschedulable"
 	// ReasonImagePullBackOff means that a node cannot pull the image.
 	ReasonImagePullBackOff = "ImagePullBackOff"
-	// ReasonCrashLoopBackOff means that a container exits again and again.
+	// ReasonCrashLoopBackOff means that a container keeps exiting, or has run for less than
+	// a minute since it failed.
 	ReasonCrashLoopBackOff = "CrashLoopBackOff"
 	// ReasonContainerError means that a node cannot create or start a container.
 	ReasonContainerError = "ContainerError"
 	// ReasonReplicaFailure means that Pods or their ReplicaSet cannot be created, for
 	// example because of a quota.
 	ReasonReplicaFailure = "ReplicaFailure"
-	// ReasonPodFailed means that Pods have failed for good and were replaced, for example
-	// because a node has rejected or evicted them.
+	// ReasonPodFailed means that a Pod has failed for good within the last minute, for
+	// example because its node has rejected or evicted it, and that not all others are
+	// available.
 	ReasonPodFailed = "PodFailed"
-	// ReasonPodNotReady means that nothing is known to be wrong with a Pod, but that there
-	// has been no progress for a minute. The message says what the Pod waits for.
+	// ReasonPodNotReady means that nothing has failed in a Pod, but that it has not been
+	// ready for a minute, or does not end after its grace period. The message says what the
+	// Pod waits for.
 	ReasonPodNotReady = "PodNotReady"
 	// ReasonDeploymentPaused means that someone has paused the Deployment, by its
 	// spec.paused, before its rollout was complete.
 	ReasonDeploymentPaused = "DeploymentPaused"
-	// ReasonProgressDeadlineExceeded means that there has been no progress for longer than
-	// the Deployment's spec.progressDeadlineSeconds, and that no Pod shows why.
+	// ReasonProgressDeadlineExceeded means that the Deployment's rollout has made no progress
+	// for longer than its spec.progressDeadlineSeconds, and that nothing shows why.
 	ReasonProgressDeadlineExceeded = "ProgressDeadlineExceeded"
 )
 
-// The reasons of an Icecream's events that are not reasons of a condition.
+// The other reasons of an Icecream's events. DeploymentAltered is also one of its conditions.
 const (
 	// ReasonSynced is the reason of the event for an Icecream that has become Ready.
 	ReasonSynced = "Synced"
@@ -84,8 +89,8 @@ const (
 	// ReasonDeploymentUpdated is the reason of the event for a Deployment that the
 	// controller has updated to match the spec.
 	ReasonDeploymentUpdated = "DeploymentUpdated"
-	// ReasonDeploymentAltered is the reason of the event for a Deployment that the API
-	// server has not stored as requested, because an admission policy or webhook has
-	// changed it.
+	// ReasonDeploymentAltered is the reason of the event for a Deployment whose image or
+	// replicas an admission policy or webhook has changed. With fewer replicas than the
+	// Icecream asks for, it is also the reason why the Icecream is not Ready.
 	ReasonDeploymentAltered = "DeploymentAltered"
 )

@@ -130,7 +130,8 @@ type IcecreamStatus struct {
 	// +optional
 	Replicas int32 `json:"replicas"`
 
-	// updatedReplicas is the number of Pods that were created from the current spec.
+	// updatedReplicas is the number of Pods that were created from the Deployment's present
+	// Pod template.
 	// +optional
 	UpdatedReplicas int32 `json:"updatedReplicas"`
 
@@ -143,8 +144,8 @@ type IcecreamStatus struct {
 	// +optional
 	AvailableReplicas int32 `json:"availableReplicas"`
 
-	// selector is the label selector of the Pods in its string form. It is what the scale
-	// subresource reports, and what a HorizontalPodAutoscaler uses to find the Pods.
+	// selector is the label selector of the Pods in its string form. Every status has it.
+	// The scale subresource reports it, and a HorizontalPodAutoscaler finds the Pods by it.
 	// +optional
 	// +kubebuilder:validation:MaxLength=4096
 	Selector string `json:"selector,omitempty"`
