@@ -10,8 +10,7 @@
 //	the same goal, and anything else is left (undone)         not at all until the third write, then 5 s, doubling to 5 min
 //
 // Ten minutes without such a write end the count. A [Ledger] has an account of each object, with
-// its entries and a budget: 30 writes at once, and one per 10 s. Writes of statuses are counted
-// apart, so that no status makes an edit wait. Nothing is shared between objects.
+// its entries and a budget: 30 writes at once, and one per 10 s. Nothing is shared between objects.
 //
 // A new process knows nothing: it asks once more for what admission has changed. That is why a
 // mutating policy should act on updates as well as on creations.

@@ -10,6 +10,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 	"pgregory.net/rapid"
 
@@ -74,7 +75,7 @@ func TestStanding(t *testing.T) {
 		after time.Duration
 		want  string
 	}{
-		"never asked for":                     {nil, ask, 0, "due, first"},
+		"never asked for":                     {nil, ask, 0, "due"},
 		"as asked for":                        {[]ledger.Outcome{{}}, done, 0, "settled"},
 		"altered by admission":                {[]ledger.Outcome{{Left: "chocolate"}}, altered, 0, "settled"},
 		"altered, and then by somebody":       {[]ledger.Outcome{{Left: "chocolate"}}, ask, 0, "due"},
@@ -83,11 +84,11 @@ func TestStanding(t *testing.T) {
 		"refused for a while":                 {[]ledger.Outcome{{Refusal: errMelted}}, ask, 2 * time.Second, "due, refused"},
 		"refused, and then edited":            {[]ledger.Outcome{{Refusal: errMelted}}, edited, 0, "due"},
 		"refused, and then as it should be":   {[]ledger.Outcome{{Refusal: errMelted}}, done, 0, "settled"},
-		"undone three times":                  {make([]ledger.Outcome, 2), ask, 0, "due, again"},
+		"undone three times":                  {make([]ledger.Outcome, 2), ask, 0, "due"},
 		"undone once more":                    {[]ledger.Outcome{{}, {}, {Undone: "by helm"}}, ask, 0, "open, undone by helm, waits"},
 		"repaired, but not for long":          {[]ledger.Outcome{{}, {}, {}, {Undone: "by helm"}}, done, 0, "undone by helm, waits"},
 		"repaired for as long as it waited":   {[]ledger.Outcome{{}, {}, {}, {Undone: "by helm"}}, done, 10 * time.Second, "settled"},
-		"undone again after ten minutes":      {make([]ledger.Outcome, 9), ask, 10 * time.Minute, "due, again"},
+		"undone again after ten minutes":      {make([]ledger.Outcome, 9), ask, 10 * time.Minute, "due"},
 		"the clock was set back meanwhile":    {make([]ledger.Outcome, 9), ask, -time.Hour, "open, waits"},
 		"refused, and the clock was set back": {[]ledger.Outcome{{Refusal: errMelted}}, ask, -time.Hour, "open, refused, waits"},
 	} {
@@ -118,8 +119,6 @@ func inWords(s ledger.Standing) string {
 		{s.Refusal != nil, "refused"},
 		{s.Undone != "", "undone " + s.Undone},
 		{s.Wait > 0, "waits"},
-		{s.IsFirst, "first"},
-		{s.IsAgain, "again"},
 	} {
 		if word.is {
 			words = append(words, word.word)
@@ -145,17 +144,17 @@ func TestIdentity(t *testing.T) {
 		t.Error("something is known of an object that nobody has asked about")
 	}
 	account := l.Of(name, "1")
-	account.Inherit()
 	account.Note(noon, ask, ledger.Outcome{Refusal: errMelted})
-	if l.Find(name, "1") != account || l.Find(name, "2") != nil || !l.Of(name, "1").IsKnown() {
+	isKnown := func(identity types.UID) bool { return l.Of(name, identity).Rest(noon) > 0 }
+	if l.Find(name, "1") != account || l.Find(name, "2") != nil || !isKnown("1") {
 		t.Error("an object does not have an account of its own")
 	}
-	if l.Of(name, "2").IsKnown() || l.Of(name, "1").IsKnown() {
+	if isKnown("2") || isKnown("1") {
 		t.Error("it counts for another one")
 	}
-	l.Of(name, "1").Inherit()
+	l.Of(name, "1").Note(noon, ask, ledger.Outcome{})
 	l.Forget(name)
-	if l.Of(name, "1").IsKnown() {
+	if isKnown("1") {
 		t.Error("it was not forgotten")
 	}
 }
@@ -169,41 +168,6 @@ func TestRest(t *testing.T) {
 		if got := account.Rest(noon.Add(after)); got != want {
 			t.Errorf("after %s, it matters for %s more, want %s", after, got, want)
 		}
-	}
-}
-
-// A status that is not urgent waits for half a window, and for the last one to be a window ago. No
-// status takes anything from the writes.
-func TestStatuses(t *testing.T) {
-	account := ledger.New().Of(name, "1")
-	const urgent, usual, lazy = 0, 10 * time.Second, time.Minute
-	at := func(after, window, want time.Duration) {
-		t.Helper()
-		if got := account.SpendStatus(noon.Add(after), window); got != want {
-			t.Errorf("after %s it waits for %s, want %s", after, got, want)
-		}
-	}
-	at(0, usual, 5*time.Second)
-	at(5*time.Second, usual, 0)
-	at(6*time.Second, usual, 9*time.Second)
-	at(7*time.Second, urgent, 0)
-	at(8*time.Second, usual, 9*time.Second)
-	at(9*time.Second, lazy, 58*time.Second)
-	account.Settle()
-	at(14*time.Second, usual, 5*time.Second)
-	account.Reported(noon.Add(20*time.Second), errMelted)
-	if wait := account.SpendStatus(noon.Add(20*time.Second), urgent); wait < time.Second || wait > 2*time.Second {
-		t.Errorf("one that was refused waits for %s", wait)
-	}
-	account.Reported(noon.Add(30*time.Second), nil)
-	for range 100 {
-		account.SpendStatus(noon.Add(time.Minute), urgent)
-	}
-	if account.SpendStatus(noon.Add(time.Minute), urgent) == 0 {
-		t.Error("there is no end of statuses")
-	}
-	if account.Spend(noon.Add(time.Minute)) != 0 {
-		t.Error("statuses make a write wait")
 	}
 }
 
