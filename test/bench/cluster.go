@@ -78,7 +78,7 @@ func (t *trial) measure(ctx context.Context, p *program) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, t.process.Terminate()) }()
-	for _, step := range []func(context.Context) error{t.nothing, t.launch, t.creations, t.changes, t.rest} {
+	for _, step := range []func(context.Context) error{t.nothing, t.launch, t.update, t.creations, t.changes, t.rest} {
 		if err := step(ctx); err != nil {
 			return err
 		}
@@ -120,14 +120,8 @@ func (t *trial) nothing(context.Context) error {
 // launch measures how long the program takes for Icecreams that were there before it, and
 // what it uses and requests for them.
 func (t *trial) launch(ctx context.Context) error {
-	names := make([]string, launched)
-	var creating errgroup.Group
-	creating.SetLimit(10)
-	for i := range names {
-		names[i] = fmt.Sprintf("launched-%04d", i)
-		creating.Go(func() error { return t.create(ctx, names[i]) })
-	}
-	if err := creating.Wait(); err != nil {
+	names := launchedNames()
+	if err := each(names, func(name string) error { return t.create(ctx, name) }); err != nil {
 		return err
 	}
 	time.Sleep(2 * time.Second) // until the API server has calmed down
@@ -167,6 +161,62 @@ func (t *trial) launch(ctx context.Context) error {
 	return nil
 }
 
+// update measures a change of all Icecreams at once, each of which replaces its Pod.
+func (t *trial) update(ctx context.Context) error {
+	names, began := launchedNames(), time.Now()
+	before, err := usageOf(t.process.PID())
+	if err != nil {
+		return err
+	}
+	t.watcher.takeAges()
+	if err := each(names, func(name string) error { return t.change(ctx, name) }); err != nil {
+		return err
+	}
+	if _, err := t.watcher.await(ctx, updated, names...); err != nil {
+		return err
+	}
+	after, err := usageOf(t.process.PID())
+	if err != nil {
+		return err
+	}
+	requests, err := t.untilQuiet(ctx, began)
+	if err != nil {
+		return err
+	}
+	ages := t.watcher.takeAges()
+	t.add("Change of all: CPU time, s", after.cpu-before.cpu)
+	t.add("Change of all: statuses for each Icecream", float64(len(requests.Resource("icecreams/status").Writes()))/launched)
+	t.add("Change of all: conflicts (409)", float64(len(requests.Code(409))))
+	t.add("Change of all: counts are behind the Deployment's, 99th percentile, s", ages[len(ages)*99/100])
+	t.add("Change of all: counts are behind the Deployment's, at most, s", ages[len(ages)-1])
+	return nil
+}
+
+// launchedNames returns the names of the Icecreams that exist when the program starts.
+func launchedNames() []string {
+	names := make([]string, launched)
+	for i := range names {
+		names[i] = fmt.Sprintf("launched-%04d", i)
+	}
+	return names
+}
+
+// each calls do with each name, ten at a time.
+func each(names []string, do func(name string) error) error {
+	var doing errgroup.Group
+	doing.SetLimit(10)
+	for _, name := range names {
+		doing.Go(func() error { return do(name) })
+	}
+	return doing.Wait()
+}
+
+// change gives an Icecream another image.
+func (t *trial) change(ctx context.Context, name string) error {
+	_, err := t.icecreams().Patch(ctx, name, types.MergePatchType, fmt.Appendf(nil, `{"spec":{"image":%q}}`, nextImage), metav1.PatchOptions{})
+	return err
+}
+
 // creations measures how long it takes to do all for one new Icecream while nothing else
 // happens.
 func (t *trial) creations(ctx context.Context) error {
@@ -204,12 +254,11 @@ func (t *trial) creations(ctx context.Context) error {
 // to the change until it has the program's request for the Deployment.
 func (t *trial) changes(ctx context.Context) error {
 	var toDeployment, toRequest []float64
-	patch := fmt.Appendf(nil, `{"spec":{"image":%q}}`, nextImage)
 	mark := time.Now()
 	for i := range singles {
 		time.Sleep(pause)
 		began := time.Now()
-		if _, err := t.icecreams().Patch(ctx, nameOf(i), types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		if err := t.change(ctx, nameOf(i)); err != nil {
 			return err
 		}
 		changedAt, err := t.watcher.await(ctx, changed, nameOf(i))

@@ -107,11 +107,11 @@ func (o *objects) create(ctx context.Context, i, pods int) error {
 		if err != nil {
 			return err
 		}
-		if p, counts := icecream.PodOf(pod); counts {
+		if p, counts := icecream.PodOf(pod, o.now.Time); counts {
 			observed.Pods = append(observed.Pods, p)
 		}
 	}
-	ice.Status = icecream.Status(observed, icecream.Decide(observed)).Status
+	ice.Status, _ = icecream.Status(observed, icecream.Decide(observed))
 	_, err = ices.UpdateStatus(ctx, ice, metav1.UpdateOptions{})
 	return err
 }

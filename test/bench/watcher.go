@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -27,17 +28,28 @@ const (
 	available milestone = "available Pods"
 	reported  milestone = "a correct status"
 	changed   milestone = "a Deployment with nextImage"
+	updated   milestone = "a correct status after a change"
 )
 
 // A watcher notes when Icecreams reach milestones, as any client of the API server sees it.
 type watcher struct {
 	mu      sync.Mutex
 	reached map[milestone]map[string]time.Time // by the Icecream's name
+	status  map[string]counts                  // of Icecreams
+	present map[string]counts                  // of their Deployments
+	since   map[string]time.Time               // when these began to differ
+	ages    []float64                          // for how many seconds they differed, each time
 }
+
+// counts are what a status says of Pods.
+type counts struct{ replicas, ready, available int32 }
 
 // startWatcher starts to watch the Icecreams and Deployments of a cluster, until ctx ends.
 func startWatcher(ctx context.Context, l *lab.Lab) (*watcher, error) {
-	w := &watcher{reached: map[milestone]map[string]time.Time{deployed: {}, available: {}, reported: {}, changed: {}}}
+	w := &watcher{
+		reached: map[milestone]map[string]time.Time{deployed: {}, available: {}, reported: {}, changed: {}, updated: {}},
+		status:  map[string]counts{}, present: map[string]counts{}, since: map[string]time.Time{},
+	}
 	icecreams := externalversions.NewSharedInformerFactory(l.Icecreams, 0)
 	builtin := kubeinformers.NewSharedInformerFactoryWithOptions(l.Kube, 0, kubeinformers.WithNamespace(metav1.NamespaceDefault))
 	for informer, see := range map[cache.SharedIndexInformer]func(any){
@@ -64,7 +76,10 @@ func (w *watcher) seeIcecream(obj any) {
 	}
 	isReady := meta.IsStatusConditionTrue(ice.Status.Conditions, v1alpha1.ConditionReady)
 	isCurrent := ice.Status.ObservedGeneration == ice.Generation
-	w.note(reported, ice.Name, isReady && isCurrent && ice.Status.AvailableReplicas == want && onNodes == want)
+	isReported := isReady && isCurrent && ice.Status.AvailableReplicas == want && onNodes == want
+	w.note(reported, ice.Name, isReported)
+	w.note(updated, ice.Name, isReported && ice.Generation > 1)
+	w.compare(ice.Name, w.status, counts{ice.Status.Replicas, ice.Status.ReadyReplicas, ice.Status.AvailableReplicas})
 }
 
 func (w *watcher) seeDeployment(obj any) {
@@ -73,6 +88,32 @@ func (w *watcher) seeDeployment(obj any) {
 	w.note(deployed, d.Name, true)
 	w.note(available, d.Name, isCurrent && d.Status.AvailableReplicas == ptr.Deref(d.Spec.Replicas, 1))
 	w.note(changed, d.Name, d.Spec.Template.Spec.Containers[0].Image == nextImage)
+	w.compare(d.Name, w.present, counts{d.Status.Replicas, d.Status.ReadyReplicas, d.Status.AvailableReplicas})
+}
+
+// compare notes counts, and for how long those of an Icecream and its Deployment differ.
+func (w *watcher) compare(name string, of map[string]counts, are counts) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	of[name] = are
+	since, differed := w.since[name]
+	switch differs := w.status[name] != w.present[name]; {
+	case differs && !differed:
+		w.since[name] = time.Now()
+	case !differs && differed:
+		w.ages = append(w.ages, time.Since(since).Seconds())
+		delete(w.since, name)
+	}
+}
+
+// takeAges returns for how many seconds counts differed since the last call, in order.
+func (w *watcher) takeAges() []float64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	ages := w.ages
+	w.ages = nil
+	slices.Sort(ages)
+	return ages
 }
 
 // note notes that an Icecream has reached a milestone now, unless it had before.
