@@ -7,13 +7,15 @@ import (
 )
 
 // Still returns workloads outside of a simulation, in which nothing goes wrong by chance. How long each
-// step of a Pod takes depends on how many there were before.
+// step of a Pod takes depends on how many there were before, and one controller after the other acts, so that caches
+// show what one has done before the next one does something.
 func Still(kinds ...apiserver.Kind) *Workloads {
 	h := &History{
 		Simulation: Simulation{Kinds: kinds}, seed: 1, began: time.Now(), server: apiserver.New(apiserver.Options{}, kinds...),
 		typed: map[any]any{}, changed: make(chan struct{}, 1), failed: make(chan struct{}),
 	}
 	w := NewWorkloads(h)
+	w.pause = 5 * time.Millisecond
 	return &w
 }
 

@@ -41,6 +41,7 @@ type Workloads struct {
 	nodes int
 	made  int // Pods so far, for their names
 	steps map[types.UID]podStep
+	pause time.Duration // between what one controller does and the next; 0 if they act at once
 	// collectAt is when the garbage collector acts; zero if there is nothing to do.
 	collectAt time.Time
 }
@@ -55,23 +56,43 @@ func (w *Workloads) Act() (next time.Time) {
 	for {
 		version := w.Store.Version
 		next = w.collect()
-		for _, d := range All[appsv1.Deployment](w.History, w.Store) {
-			if d.DeletionTimestamp == nil && d.Spec.Selector != nil {
-				next = earliest(next, w.rollOut(d))
+		for _, act := range []func() time.Time{w.rollOutAll, w.replicateAll, w.runAll} {
+			next = earliest(next, act())
+			if w.pause > 0 && w.Store.Version != version {
+				return earliest(next, time.Now().Add(w.pause))
 			}
-		}
-		for _, r := range All[appsv1.ReplicaSet](w.History, w.Store) {
-			if r.DeletionTimestamp == nil {
-				next = earliest(next, w.replicate(r))
-			}
-		}
-		for _, pod := range All[corev1.Pod](w.History, w.Store) {
-			next = earliest(next, w.runPod(pod))
 		}
 		if w.Store.Version == version {
 			return next
 		}
 	}
+}
+
+// rollOutAll, replicateAll and runAll do what the Deployment controller, the ReplicaSet controller, and the scheduler
+// with the kubelets do.
+func (w *Workloads) rollOutAll() (next time.Time) {
+	for _, d := range All[appsv1.Deployment](w.History, w.Store) {
+		if d.DeletionTimestamp == nil && d.Spec.Selector != nil {
+			next = earliest(next, w.rollOut(d))
+		}
+	}
+	return next
+}
+
+func (w *Workloads) replicateAll() (next time.Time) {
+	for _, r := range All[appsv1.ReplicaSet](w.History, w.Store) {
+		if r.DeletionTimestamp == nil {
+			next = earliest(next, w.replicate(r))
+		}
+	}
+	return next
+}
+
+func (w *Workloads) runAll() (next time.Time) {
+	for _, pod := range All[corev1.Pod](w.History, w.Store) {
+		next = earliest(next, w.runPod(pod))
+	}
+	return next
 }
 
 // earliest returns the earlier of two times, of which the zero time means never.
