@@ -135,7 +135,7 @@ func replicaSetName(d *appsv1.Deployment) string { return d.Name + "-" + templat
 // createDeployment creates the Deployment of an Icecream, with the status after its rollout.
 func (o *objects) createDeployment(ctx context.Context, ice *v1alpha1.Icecream) (*appsv1.Deployment, error) {
 	d := icecream.NewDeployment(ice)
-	d.Annotations = map[string]string{"deployment.kubernetes.io/revision": "1"}
+	d.Annotations["deployment.kubernetes.io/revision"] = "1"
 	d, err := o.kube.AppsV1().Deployments(namespace).Create(ctx, d, metav1.CreateOptions{})
 	if err != nil {
 		return nil, err
