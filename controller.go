@@ -91,8 +91,8 @@ const lookAgain = time.Second
 // A status that the API server refuses is tried again after reportAgain, or when something changes.
 const reportAgain = 5 * time.Minute
 
-// NewController wires a controller to its clients and informers, and starts nothing. The factory own makes the informer
-// of Icecreams, all that of Deployments, and labeled, which selects by icecream.LabelIcecream, that of Pods.
+// NewController wires a controller to its clients and informers, and starts nothing. It watches Icecreams through own,
+// Deployments through all, and Pods through labeled, which must select objects by icecream.LabelIcecream.
 func NewController(
 	client versioned.Interface,
 	kube kubernetes.Interface,

@@ -49,8 +49,8 @@ func StripIcecream(obj any) (any, error) {
 	return kept, nil
 }
 
-// StripDeployment keeps the fields that setDeployment sets and those that a status is made from. Of a Deployment with
-// neither an Icecream's label nor an Icecream as its controller, it keeps only the metadata.
+// StripDeployment keeps the fields that setDeployment sets and those that a status needs. It keeps only the metadata of
+// a Deployment that has neither an Icecream's label nor an Icecream as its controller.
 func StripDeployment(obj any) (any, error) {
 	if d, ok := obj.(*appsv1.Deployment); ok {
 		return stripped(d), nil

@@ -88,7 +88,7 @@ func terminating() error {
 	return err
 }
 
-// attempt returns the last of count writes for an Icecream, the first of which was that long ago.
+// attempt returns what is remembered after that many equal writes, the first of them that long ago.
 func attempt(ice *v1alpha1.Icecream, failure error, count int, age time.Duration) pace.Attempt {
 	return pace.Attempt{Wish: wishOf(ice), Failure: failure, Count: count, Since: now.Add(-age), At: now}
 }

@@ -196,8 +196,8 @@ func hasTimedOut(d *appsv1.Deployment) bool {
 	return isObserved(d) && condition(d, appsv1.DeploymentProgressing).Reason == v1alpha1.ReasonProgressDeadlineExceeded
 }
 
-// isComplete reports whether all Pods that the Deployment asks for are available and up to date, and no others
-// are left but those that are terminating.
+// isComplete reports whether all Pods of a Deployment are available and up to date, and there are as many as it asks
+// for. As in its status, Pods that are terminating do not count.
 func isComplete(d *appsv1.Deployment) bool {
 	s := d.Status
 	return isObserved(d) && s.Replicas == replicas(d) && s.UpdatedReplicas == replicas(d) && s.AvailableReplicas == replicas(d)

@@ -302,7 +302,7 @@ func TestFiveThousandNodes(t *testing.T) {
 	s, _ := Status(o, Decide(o))
 	first, last := s.Nodes[0].Name, s.Nodes[len(s.Nodes)-1].Name
 	if s.NodeCount != nodes || len(s.Nodes) != maxNodes || first != names[nodes-1] || last != names[nodes-maxNodes] {
-		t.Errorf("%d nodes, of which %d from %s to %s are listed", s.NodeCount, len(s.Nodes), first, last)
+		t.Errorf("%d nodes; %d are listed, from %s to %s", s.NodeCount, len(s.Nodes), first, last)
 	}
 	if got := verdictOf(s); got != "Ready: Available" {
 		t.Errorf("conditions say %q", got)

@@ -161,7 +161,7 @@ func (t *trial) launch(ctx context.Context) error {
 	return nil
 }
 
-// update measures a change of all Icecreams at once, each of which replaces its Pod.
+// update gives all Icecreams another image at once, and measures what it costs to replace their Pods.
 func (t *trial) update(ctx context.Context) error {
 	names, began := launchedNames(), time.Now()
 	before, err := usageOf(t.process.PID())

@@ -1,6 +1,6 @@
-// Package kstatus sets the conditions Ready, Reconciling and Stalled of an object, exactly one of which is True,
-// by the conventions of kstatus (https://github.com/kubernetes-sigs/cli-utils/tree/master/pkg/kstatus). It is
-// pure: no client, no clock, no log.
+// Package kstatus sets the conditions Ready, Reconciling and Stalled of an object. Exactly one of them is True, as
+// kstatus expects (https://github.com/kubernetes-sigs/cli-utils/tree/master/pkg/kstatus). The package is pure: no
+// client, no clock, no log.
 package kstatus
 
 import (
