@@ -46,7 +46,29 @@ func (g *generator) container(name string) object {
 	if g.in(20) {
 		container["resources"] = object{"limits": object{"memory": pick(g, "1Gi", "1024Mi"), "cpu": "1000m"}, "requests": object{"cpu": "0.5"}}
 	}
+	g.furnish(container)
 	return container
+}
+
+// furnish gives a container environment variables, one of them perhaps twice, and ports, which two
+// fields tell apart.
+func (g *generator) furnish(container object) {
+	if g.in(30) {
+		env := []any{object{"name": pick(g, "A", "B"), "value": pick(g, "1", "2")}}
+		for g.in(50) {
+			env = append(env, object{"name": pick(g, "A", "B", "C"), "value": pick(g, "1", "2")})
+		}
+		container["env"] = env
+	}
+	if g.in(30) {
+		ports := []any{
+			object{"containerPort": 53, "protocol": "TCP"},
+			object{"containerPort": 53, "protocol": "UDP"},
+			object{"containerPort": 443, "protocol": "TCP", "name": "https"},
+		}
+		g.rand.Shuffle(len(ports), func(i, j int) { ports[i], ports[j] = ports[j], ports[i] })
+		container["ports"] = ports[:1+g.rand.IntN(len(ports))]
+	}
 }
 
 // workload returns the spec of a Deployment, mostly a valid one.

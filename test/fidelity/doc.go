@@ -8,15 +8,15 @@
 // after it. Everything else has to be equal, times included. So the test does not start a request
 // shortly before a second ends. Of a request that takes longer than that, only the code of the
 // response is compared; then the sequence is given up, and counted. Of an error, the code, the
-// reason, and the reasons and fields of its causes are compared. The managedFields, which the model
-// does not have, are left out.
+// reason, and the reasons and fields of its causes are compared. The managedFields are compared of
+// Deployments; of other kinds, the model does not have them.
 //
 // What other programs write goes to the API server only: new Pods, Nodes and Icecreams,
 // statuses of built-in kinds, specs of Icecreams. The model then gets the stored object.
 //
-// Not generated, because the model does not cover it: server-side apply, JSON patches, dry runs,
-// chunks of lists, other changes of Pods than of their metadata, invalid specs beyond replicas,
-// selectors and containers, generated names, finalizers of Namespaces, a version as a precondition
-// of another deletion of what waits for the garbage collector, and all subresources but the status
-// of Icecreams.
+// Not generated, because the model does not cover it: server-side apply of other kinds than
+// Deployments, JSON patches, dry runs, chunks of lists, other changes of Pods than of their metadata,
+// invalid specs beyond replicas, selectors, strategies and containers, generated names, finalizers of
+// Namespaces, a version as a precondition of another deletion of what waits for the garbage collector,
+// and all subresources but the status of Icecreams.
 package fidelity

@@ -159,14 +159,14 @@ func (s *sequence) run() outcome {
 func (s *sequence) send(r request) outcome {
 	now := awaitQuietSecond()
 	response := s.real.send(s.t, onWire(s.t, s.toReal(r.Request)))
-	isLate := time.Now().Unix() != now.Unix()
+	isLate := func() bool { return time.Now().Unix() != now.Unix() }
 	s.sent++
 	s.history = append(s.history, fmt.Sprintf("%d: %s %s?%s (%s) -> %d\n\t%s", s.sent, r.Method, r.Path, r.Query.Encode(), r.ContentType, response.Code, r.Body))
 	if r.byOthers {
-		return s.adopt(r, response, now, isLate)
+		return s.adopt(r, response, now, isLate())
 	}
 	after, answer := s.server.Answer(s.store, now, onWire(s.t, r.Request))
-	if isLate && response.Code == answer.Code {
+	if isLate() && response.Code == answer.Code {
 		return tooSlow // The times in the bodies may differ, whoever is right.
 	}
 	s.record(r.Request, answer)
@@ -221,7 +221,7 @@ func essence(body object) object {
 		return body
 	}
 	causes, _, _ := unstructured.NestedSlice(body, "details", "causes")
-	is := map[string]bool{}
+	is := object{}
 	for _, cause := range causes {
 		is[fmt.Sprint(cause.(object)["reason"], " ", cause.(object)["field"])] = true
 	}

@@ -55,10 +55,11 @@ type generator struct {
 	namespace string
 	store     apiserver.Store
 	past      []*unstructured.Unstructured // earlier states of objects
+	applied   map[string]request           // the last apply of a Deployment, by its name
 }
 
 func newGenerator(r *rand.Rand, namespace string) *generator {
-	return &generator{rand: r, namespace: namespace}
+	return &generator{rand: r, namespace: namespace, applied: map[string]request{}}
 }
 
 // accept continues with another store.
@@ -108,10 +109,13 @@ func (g *generator) lastRequests() []request {
 func (g *generator) next() request {
 	resource := pick(g, deployments, deployments, deployments, icecreams, icecreams, icecreams, pods, pods, secrets, secrets, nodes, leases, namespaces)
 	target := g.pickLive(resource)
+	name := g.name(resource)
 	if target == nil && g.in(80) {
+		if resource == deployments && g.in(50) {
+			return g.apply(nil, name)
+		}
 		return g.create(resource)
 	}
-	name := g.name(resource)
 	if target != nil && g.in(90) {
 		name = target.GetName()
 	}
@@ -120,6 +124,8 @@ func (g *generator) next() request {
 		return g.updateStatus(target, name)
 	}
 	switch n := g.rand.IntN(100); {
+	case resource == deployments && g.in(40):
+		return g.apply(target, name)
 	case n < 10:
 		return g.create(resource)
 	case n < 20 && target != nil && !slices.Contains(withoutOthers, resource):
@@ -441,9 +447,56 @@ func (g *generator) strategicPatch(target *unstructured.Unstructured, name strin
 	body := map[string]any{"metadata": g.metadata(deployments, target, name)}
 	if g.in(60) {
 		container := object{"name": pick(g, "c", "d"), "image": pick(g, "i:1", "i:2")}
+		g.furnish(container)
 		body["spec"] = object{"template": object{"spec": object{"containers": []any{container}}}}
 	}
 	return g.patch(types.StrategicMergePatchType, deployments, name, body)
+}
+
+// apply applies what one of two managers wants of a Deployment, who may have wanted something else before.
+func (g *generator) apply(target *unstructured.Unstructured, name string) request {
+	if again, ok := g.applied[name]; ok && g.in(25) {
+		return again
+	}
+	obj := newObject(deployments, pick(g, "", g.namespace), name)
+	obj.Object["metadata"] = g.metadata(deployments, target, name)
+	obj.SetName(name)
+	if target == nil {
+		obj.SetUID(types.UID(pick(g, "", "", "", "", g.otherUID())))
+	}
+	if g.in(85) {
+		obj.Object["spec"] = asJSON(g.workload())
+	} else if g.in(80) {
+		obj.Object["spec"] = g.partialSpec(deployments)
+	}
+	switch g.rand.IntN(40) {
+	case 0:
+		obj.SetName(pick(g, "", "other"))
+	case 1:
+		obj.SetNamespace("elsewhere")
+	case 2:
+		obj.SetAPIVersion(pick(g, "", "apps/v1beta1", "v1"))
+	case 3:
+		obj.SetKind(pick(g, "", "ReplicaSet"))
+	case 4:
+		obj.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: "cook"}})
+	case 5:
+		obj.Object["spec"] = pick(g, object{"unknown": 1}, object{"replicas": "many"}, nil)
+	case 6:
+		obj.Object["status"] = g.status(deployments)
+	}
+	r := g.patch(types.ApplyYAMLPatchType, deployments, name, obj)
+	if !r.Query.Has("fieldManager") && g.in(90) {
+		r.Query.Set("fieldManager", pick(g, "cook", "waiter"))
+	}
+	if g.in(60) {
+		r.Query.Set("force", pick(g, "true", "true", "true", "1", "false", "0"))
+	}
+	if g.in(2) {
+		r.Body = []byte(pick(g, `[]`, `{"metadata":`, `null`, `text`))
+	}
+	g.applied[name] = r
+	return r
 }
 
 // replaceData replaces all data of a Secret by a strategic merge patch.

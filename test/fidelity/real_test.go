@@ -94,6 +94,7 @@ func (r *realServer) do(t *testing.T, ctx context.Context, request apiserver.Req
 		t.Fatal(err)
 	}
 	made.Header.Set("Accept", "application/json")
+	made.Header.Set("User-Agent", "unknown") // the manager for the model if a request names none
 	if request.AsMetadata {
 		made.Header.Set("Accept", asMetadata(request))
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"regexp"
+	"slices"
 
 	"nicoleh.io/k8s-controller/pkg/kittest/apiserver"
 )
@@ -13,7 +14,10 @@ import (
 func versionText(n int64) string { return fmt.Sprintf("9%015d", n) }
 func uidText(n int64) string     { return fmt.Sprintf("fdfdfdfd-0000-4000-8000-%012x", n) }
 
-var modelTexts = regexp.MustCompile(`fdfdfdfd-0000-4000-8000-[0-9a-f]{12}|9[0-9]{15}`)
+var (
+	modelTexts = regexp.MustCompile(`fdfdfdfd-0000-4000-8000-[0-9a-f]{12}|9[0-9]{15}`)
+	uids       = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
+)
 
 // dictionary translates UIDs and versions.
 type dictionary struct {
@@ -52,19 +56,29 @@ func (d *dictionary) bind(model, reality map[string]any) {
 	}
 }
 
+// isTracked reports whether managed fields are those of a Deployment, which the model has, too.
+func isTracked(entries []any) bool {
+	return slices.ContainsFunc(entries, func(entry any) bool {
+		return entry.(map[string]any)["apiVersion"] == deployments.GroupVersion().String()
+	})
+}
+
 // toModel returns JSON of the real API server with the model's UIDs and versions, and without
-// managedFields.
+// the managedFields that the model does not have.
 func (d *dictionary) toModel(value any) any {
 	switch value := value.(type) {
 	case map[string]any:
 		translated := map[string]any{}
 		for name, child := range value {
+			name = uids.ReplaceAllStringFunc(name, func(uid string) string { return cmp.Or(d.models[uid], uid) }) // in managedFields
 			translated[name] = d.toModel(child)
 			if text, ok := child.(string); ok && (name == "uid" || name == "resourceVersion") {
 				translated[name] = cmp.Or(d.models[text], text)
 			}
 		}
-		delete(translated, "managedFields")
+		if entries, ok := translated["managedFields"].([]any); ok && !isTracked(entries) {
+			delete(translated, "managedFields")
+		}
 		return translated
 	case []any:
 		translated := make([]any, len(value))

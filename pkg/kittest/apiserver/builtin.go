@@ -17,6 +17,7 @@ func Deployments() Kind {
 	return Kind{Resource: appsv1.SchemeGroupVersion.WithResource("deployments"), Kind: "Deployment", Namespaced: true, strategy: strategy{
 		empty:               func() Object { return &appsv1.Deployment{} },
 		unconditionalUpdate: true,
+		fields:              deploymentFields,
 		setDefaults:         func(obj Object) { setDeploymentDefaults(obj.(*appsv1.Deployment)) },
 		prepareCreate: func(obj Object) {
 			d := obj.(*appsv1.Deployment)

@@ -1,7 +1,7 @@
 // Package apiserver is a model of the Kubernetes API server as a pure function: from what
 // is stored, the time and a request, it computes what is stored afterwards and the
-// response. There is no clock, no randomness and no goroutine in it, so a test can keep
-// any state and come back to it.
+// response. There is no randomness and no goroutine in it, and no clock but for managedFields,
+// so a test can keep any state and come back to it.
 //
 // [Server.Answer] covers what controllers rely on: optimistic concurrency, preconditions,
 // generations, the status of custom resources, defaults, finalizers, graceful deletion, and
@@ -10,15 +10,19 @@
 // requests to the model and to a real API server compares both. What the requests of other
 // programs make of an object, [Server.Put] stores without knowing the rules.
 //
-// There are no managedFields. The API server derives them from what a write changes, so a write
+// Deployments have managedFields, and can be applied; a library of client-go computes both. What
+// [Server.Put] changes of their metadata and specs is managed by "others", and their status by nobody.
+// The times in managedFields are those of the clock, which in a testing/synctest bubble is the test's.
+//
+// Other kinds have no managedFields. The API server derives them from what a write changes, so a write
 // that changes nothing changes none of them either, and stores no new version here as there. The
 // exception is a change that the API server itself undoes, such as one of a field that it owns:
 // the writer then becomes a manager of that field, which makes a new version.
 //
-// Nor are there server-side apply and JSON patches, authentication and authorization, dry runs of deletions,
-// generated names, chunks of lists, or watches: [Events] says what a watch delivers.
-// Webhooks, policies, quotas and PodDisruptionBudgets are functions of a test ([Options]). The model validates metadata,
-// of a Deployment the selector, the containers and what has to be right as a whole in their
-// security, and Secrets; it sets the defaults of a plain Deployment. Where it knows that the API
-// server would do more, it answers with the code 501.
+// There are no server-side apply of other kinds, no JSON patches, authentication and authorization, dry
+// runs of deletions, generated names, chunks of lists, or watches: [Events] says what a watch delivers.
+// Webhooks, policies, quotas and PodDisruptionBudgets are functions of a test ([Options]). The model
+// validates metadata, of a Deployment the selector, the strategy, the containers and what has to be right
+// as a whole in their security, and Secrets; it sets the defaults of a plain Deployment. Where it knows
+// that the API server would do more, it answers with the code 501.
 package apiserver

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/kubernetes/scheme"
 )
@@ -38,6 +39,8 @@ type strategy struct {
 	unconditionalUpdate bool // whether an update needs no resource version
 	createOnUpdate      bool // whether the API server creates an object that an update does not find
 	returnsDeleted      bool // whether the response to a deletion is the deleted object
+
+	fields func() *managedfields.FieldManager // nil: the model does not track who manages a field
 
 	setDefaults   func(Object)
 	prepareCreate func(Object)

@@ -16,6 +16,8 @@ import (
 func (c *call) patch() (Response, error) {
 	patched := c.mergePatch
 	switch of := patchType(c.Request); {
+	case of == types.ApplyYAMLPatchType && c.kind.fields != nil:
+		return c.apply()
 	case of == types.MergePatchType:
 	case of == types.StrategicMergePatchType && !c.kind.isCustom:
 		patched = c.strategicPatch
@@ -25,11 +27,12 @@ func (c *call) patch() (Response, error) {
 	if !json.Valid(c.Body) { // Since Kubernetes 1.37, this is checked before there is an object.
 		return Response{}, apierrors.NewBadRequest("invalid JSON patch")
 	}
-	return c.save("", func(Object) (Object, error) {
+	return c.save("", func(old Object) (Object, error) {
 		obj, err := patched()
 		if err != nil {
 			return nil, err
 		}
+		c.track(obj, old)
 		return obj, c.checkPlace(obj)
 	})
 }

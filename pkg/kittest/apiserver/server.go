@@ -33,7 +33,7 @@ type Options struct {
 
 // Admission is a request that is about to create or change an object.
 type Admission struct {
-	Verb        string // create, update or patch
+	Verb        string // create, also by an apply, update or patch
 	Key         Key
 	Subresource string
 	Object      Object
@@ -157,8 +157,8 @@ func (s *Server) Delete(store Store, now time.Time, key Key, options metav1.Dele
 }
 
 // Put stores an object just as it is, as an actor does that makes no mistakes. It sets only the
-// resource version and, for a new object, the UID and the time of its creation. An Unstructured
-// is not copied, so that it has these afterwards.
+// resource version, the managed fields of a Deployment and, for a new object, the UID and the time
+// of its creation. An Unstructured is not copied, so that it has these afterwards.
 func (s *Server) Put(store Store, now time.Time, obj runtime.Object) (Store, error) {
 	put, k, err := s.untyped(obj)
 	if err != nil {
@@ -166,6 +166,7 @@ func (s *Server) Put(store Store, now time.Time, obj runtime.Object) (Store, err
 	}
 	key := k.keyOf(put)
 	store.last = nil
+	k.trackPut(put, store.Objects[key])
 	if store.Objects[key] == nil {
 		store.UIDs++
 		put.SetUID(types.UID(s.options.UID(store.UIDs)))

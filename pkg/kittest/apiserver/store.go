@@ -77,7 +77,7 @@ func (c *call) put(key Key, obj Object) (*unstructured.Unstructured, error) {
 	}
 	if stored := c.store.Objects[key]; stored != nil {
 		is.SetResourceVersion(stored.GetResourceVersion())
-		if reflect.DeepEqual(is.Object, stored.Object) {
+		if reflect.DeepEqual(withoutTimes(is.Object), withoutTimes(stored.Object)) {
 			return stored, nil
 		}
 	}

@@ -35,6 +35,9 @@ func validateDeployment(is, was Object) field.ErrorList {
 	if err == nil && !selector.Empty() && !selector.Matches(labels.Set(s.Template.Labels)) {
 		errs = append(errs, field.Invalid(template.Child("metadata", "labels"), s.Template.Labels, "`selector` does not match template `labels`"))
 	}
+	if s.Strategy.Type == appsv1.RecreateDeploymentStrategyType && s.Strategy.RollingUpdate != nil { // perhaps an old default
+		errs = append(errs, field.Forbidden(spec.Child("strategy", "rollingUpdate"), "may not be specified when it is Recreate"))
+	}
 	errs = append(errs, validateTemplate(&s.Template, template.Child("spec"))...)
 	if old, ok := was.(*appsv1.Deployment); ok {
 		errs = append(errs, apivalidation.ValidateImmutableField(s.Selector, old.Spec.Selector, spec.Child("selector"))...)

@@ -26,15 +26,27 @@ func (c *call) create() (Response, error) {
 	if err := c.placeInNamespace(obj); err != nil {
 		return Response{}, err
 	}
+	wipe(obj)
+	c.track(obj, c.kind.empty())
+	return c.add(obj)
+}
+
+// wipe removes what a request cannot set in a new object.
+func wipe(obj Object) {
+	obj.SetDeletionTimestamp(nil)
+	obj.SetDeletionGracePeriodSeconds(nil)
+}
+
+// add stores a new object.
+func (c *call) add(obj Object) (Response, error) {
 	if err := c.requireNamespace(obj); err != nil {
 		return Response{}, err
 	}
 	c.mutate(obj, nil)
+	wipe(obj)
 	c.store.UIDs++
 	obj.SetUID(types.UID(c.options.UID(c.store.UIDs)))
 	obj.SetCreationTimestamp(c.now)
-	obj.SetDeletionTimestamp(nil)
-	obj.SetDeletionGracePeriodSeconds(nil)
 	if c.kind.prepareCreate != nil {
 		c.kind.prepareCreate(obj)
 	}
@@ -90,7 +102,10 @@ func (c *call) update() (Response, error) {
 	if err := c.checkPlace(sent); err != nil {
 		return Response{}, err
 	}
-	return c.save(sent.GetUID(), func(Object) (Object, error) { return sent, nil })
+	return c.save(sent.GetUID(), func(old Object) (Object, error) {
+		c.track(sent, old)
+		return sent, nil
+	})
 }
 
 // save stores what change makes of the stored object. If uid is not empty, the stored object must
@@ -144,9 +159,12 @@ func (c *call) admit(obj, old Object) error {
 }
 
 func (c *call) admission(obj, old Object) Admission {
-	key := c.key
+	key, verb := c.key, c.verb
 	key.Name = obj.GetName() // which the path of a creation does not have
-	return Admission{Verb: c.verb, Key: key, Subresource: c.subresource, Object: obj, Old: old}
+	if old == nil {
+		verb = "create" // also by an apply
+	}
+	return Admission{Verb: verb, Key: key, Subresource: c.subresource, Object: obj, Old: old}
 }
 
 // checkVersion returns an error unless obj was made from the stored version of the object,

@@ -19,7 +19,7 @@ import (
 
 // Cluster is an API server and nothing else: no controller and no kubelet acts on its own. Its
 // methods are safe for concurrent use. Requests are named by verb, resource and subresource, such
-// as "create deployments" and "create pods eviction".
+// as "create deployments", also by an apply, and "create pods eviction".
 type Cluster struct {
 	t      testing.TB
 	server *apiserver.Server
@@ -171,6 +171,9 @@ func (c *Cluster) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	if isWatch {
 		return c.watch(r, key, request)
+	}
+	if c.server.Creates(c.store, request) {
+		verb = "create" // also by an apply
 	}
 	err = c.failure(strings.TrimSpace(fmt.Sprintf("%s %s %s", verb, key.Resource.Resource, subresource)))
 	switch status := apierrors.APIStatus(nil); {

@@ -65,7 +65,7 @@ type World interface {
 // Exchange is a request and what became of it.
 type Exchange struct {
 	Process       *Process
-	Verb          string
+	Verb          string // create, also for an apply of what is not there
 	Key           apiserver.Key
 	Subresource   string
 	Decided       time.Time // the earliest time at which the process can have decided on it

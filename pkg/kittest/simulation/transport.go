@@ -339,6 +339,9 @@ func (c *call) arrive() apiserver.Response {
 		Process: c.Process, Verb: c.verb, Key: c.key, Subresource: c.subresource,
 		Decided: c.decided, IsLate: c.fault == late, sent: c.sent, looked: c.looked, Request: c.request, Before: h.Store, After: h.Store,
 	}
+	if h.server.Creates(h.Store, c.request) {
+		x.Verb = "create" // also by an apply
+	}
 	x.Response = c.answer(&x)
 	if x.IsWrite() {
 		h.result.Writes++
@@ -441,7 +444,8 @@ func (h *History) isInOtherWords(x Exchange) bool {
 
 // check is what is checked of every request, whatever the world.
 func (h *History) check(x Exchange) {
-	isDenied := bytes.Contains(x.Response.Body, []byte("admission webhook")) // with any code
+	isDenied := bytes.Contains(x.Response.Body, []byte("admission webhook")) || // with any code
+		bytes.Contains(x.Response.Body, []byte(metav1.CauseTypeFieldManagerConflict)) // by other managers, whenever they wrote
 	if code := x.Response.Code; !isDenied && (code == http.StatusConflict || code == http.StatusUnprocessableEntity) {
 		stored := x.Before.Objects[x.Key]
 		if stored != nil && x.Process.acknowledged[x.Key] == stored.GetResourceVersion() && x.Verb != "create" && !x.IsLate {
