@@ -7,6 +7,7 @@ package v1alpha1
 import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 )
 
 // Icecream runs identical Pods through one Deployment. Its status reports the nodes
@@ -71,9 +72,9 @@ type IcecreamSpec struct {
 
 	// image is the container image to run, in the form
 	// `[registry[:port]/]repository[:tag][@digest]`, of at most 1024 characters. It defaults
-	// to docker.io/nginxinc/nginx-unprivileged:1.29.3-alpine. The Pods meet the restricted
-	// Pod Security Standard, so the image must run as a user other than root, and must
-	// name that user by its numeric ID. A reference that a node cannot parse is reported
+	// to docker.io/nginxinc/nginx-unprivileged:1.29.3-alpine. Unless the template says
+	// otherwise, the Pods meet the restricted Pod Security Standard, so the image must run
+	// as a user other than root, and must name that user by its numeric ID. A reference that a node cannot parse is reported
 	// like a missing image: the Icecream is not Ready, with the reason ImagePullBackOff.
 	// +optional
 	// +kubebuilder:default="docker.io/nginxinc/nginx-unprivileged:1.29.3-alpine"
@@ -87,6 +88,22 @@ type IcecreamSpec struct {
 	// More info: https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/
 	// +optional
 	Resources IcecreamResources `json:"resources,omitempty"`
+
+	// template is a part of a Pod template, of at most 65536 bytes: what the Pods need
+	// besides the other fields. The controller merges it over its own template: maps key by
+	// key, and the container icecream over its own container. Other containers are added,
+	// and any other list replaces the controller's. Nulls, empty lists and empty maps change
+	// nothing. The template cannot set the image and the resources of the container
+	// icecream, which are spec.image and spec.resources. Of the metadata it can have labels
+	// and annotations, and the controller's own labels keep their values. The API server
+	// does not check it when it stores the Icecream. If it is not valid, the Icecream is
+	// Stalled with the reason InvalidSpec, the message names the wrong field, and the
+	// Deployment is only scaled.
+	// More info: https://kubernetes.io/docs/concepts/workloads/pods/#pod-templates
+	// +optional
+	// +kubebuilder:validation:Type=object
+	// +kubebuilder:pruning:PreserveUnknownFields
+	Template *runtime.RawExtension `json:"template,omitempty"`
 }
 
 // IcecreamResources are the compute resources of a container, with the rules of

@@ -127,6 +127,11 @@ func (in *IcecreamSpec) DeepCopyInto(out *IcecreamSpec) {
 		**out = **in
 	}
 	in.Resources.DeepCopyInto(&out.Resources)
+	if in.Template != nil {
+		in, out := &in.Template, &out.Template
+		*out = new(runtime.RawExtension)
+		(*in).DeepCopyInto(*out)
+	}
 	return
 }
 
