@@ -157,10 +157,10 @@ func (c *Controller) sync(ctx context.Context, name cache.ObjectName) (requeueAf
 		return 0, nil // Its Deployment is left to the garbage collector.
 	}
 	plan := icecream.Decide(observed)
-	if plan.Want == nil && plan.Held.Reason == "" {
+	if !plan.IsOpen() && plan.Held.Reason == "" {
 		c.attempts.Settle(observed.Icecream)
 	}
-	if plan.Want != nil && plan.Wait == 0 {
+	if plan.IsOpen() && plan.Wait == 0 {
 		if observed.Last, err = c.act(ctx, observed, plan); !observed.Last.IsWorthTelling() {
 			return lookAgain, err // It was accepted, and the caches will show that, or it is retried with back-off.
 		}
@@ -236,20 +236,14 @@ func (c *Controller) act(ctx context.Context, o icecream.Observed, plan icecream
 			return pace.Attempt{}, err
 		}
 	}
-	isStale := func(err error) bool { return response.IsStale(err, deploymentResource, plan.Want.Name) }
-	stored, err := c.write(ctx, o, plan.Want)
-	if isStale(err) {
+	if err = c.write(ctx, o, cmp.Or(plan.Apply, plan.Scale)); isStale(o, err) {
 		return pace.Attempt{}, worker.Deferred(err)
 	}
 	last = o.Last.Then(plan.Wish, err, time.Now())
-	if err == nil {
-		last.Made, last.MadeOf = icecream.Made(stored, o.Icecream), plan.Wish
-	}
-	if scaled := o.Scaled(plan.Want); scaled != nil && last.IsWorthTelling() {
+	if plan.Apply != nil && plan.Scale != nil && last.IsWorthTelling() {
 		// The replicas must not have to wait for an edit that is refused, or that keeps failing.
-		_, err := c.write(ctx, o, scaled)
-		switch {
-		case isStale(err):
+		switch err := c.write(ctx, o, plan.Scale); {
+		case isStale(o, err):
 			return pace.Attempt{}, worker.Deferred(err)
 		case err != nil && !response.IsRefusal(err):
 			return last, err // The attempt is not noted, so both writes are tried again.
@@ -281,26 +275,21 @@ func (c *Controller) recheckIcecream(ctx context.Context, cached *v1alpha1.Icecr
 	return nil
 }
 
-// write creates or patches a Deployment, and records its resource version and an event. The request fails if the
-// Deployment has changed since it was observed, so only admission can have changed what was sent.
-func (c *Controller) write(ctx context.Context, o icecream.Observed, want *appsv1.Deployment) (stored *appsv1.Deployment, err error) {
-	deployments := c.kube.AppsV1().Deployments(want.Namespace)
-	if o.Live == nil {
-		stored, err = deployments.Create(ctx, want, metav1.CreateOptions{FieldManager: icecream.FieldManager})
-	} else {
-		var body []byte
-		if body, err = patch.IfUnchanged(o.Live, want); err != nil {
-			return nil, err
-		}
-		options := metav1.PatchOptions{FieldManager: icecream.FieldManager}
-		stored, err = deployments.Patch(ctx, want.Name, types.StrategicMergePatchType, body, options)
-	}
+// write sends a request about the Deployment, and records the resource version of what is stored, and an event.
+func (c *Controller) write(ctx context.Context, o icecream.Observed, request *patch.Request) error {
+	deployments, name := c.kube.AppsV1().Deployments(o.Icecream.Namespace), icecream.DeploymentName(o.Icecream)
+	stored, err := deployments.Patch(ctx, name, request.Type, request.Body, request.Options(icecream.FieldManager))
 	if err != nil {
-		return nil, fmt.Errorf("writing Deployment %q: %w", want.Name, err)
+		return fmt.Errorf("writing Deployment %q: %w", name, err)
 	}
 	c.writes.WroteAt(nameOf(o.Icecream), deploymentResource, stored.ResourceVersion)
-	c.record(o.Icecream, o.WriteEvent(want, stored))
-	return stored, nil
+	c.record(o.Icecream, o.WriteEvent(stored, request.Type == types.ApplyPatchType))
+	return nil
+}
+
+// isStale reports whether a write failed only because the cache of Deployments is behind.
+func isStale(o icecream.Observed, err error) bool {
+	return response.IsStale(err, deploymentResource, icecream.DeploymentName(o.Icecream)) || o.Live == nil && response.IsTaken(err)
 }
 
 // report writes the status if it differs from the present one, and then records its event. While the statuses and

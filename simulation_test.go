@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -233,6 +234,7 @@ func (w *icecreams) Edit(draw *rand.Rand) string {
 	kinds := []func(*rand.Rand) string{
 		w.create, w.scaleIcecream, w.scaleIcecream, w.changeImage, w.changeImage, w.respell, w.changeBoth, w.deleteIcecream, w.replace, w.foreign,
 		w.editDeployment, w.editDeployment, w.disturbPod, w.disturbPod, w.policy, w.policy, w.deny, w.deny, w.shortage, w.claim, w.clone,
+		w.changeTemplate, w.changeTemplate,
 	}
 	if w.refusing != 0 && draw.IntN(3) == 0 {
 		return w.replace(draw)
@@ -314,6 +316,40 @@ func (w *icecreams) changeImage(draw *rand.Rand) string {
 		ice.Spec.Image = simulation.Pick(draw, images)
 		return "image " + ice.Spec.Image
 	})
+}
+
+// broken is a template that is none.
+const broken = `{"spec":{"containers":[{"name":"icecream","evn":[]}]}}`
+
+// changeTemplate changes what else the Pods need.
+func (w *icecreams) changeTemplate(draw *rand.Rand) string {
+	return w.edit(draw, func(ice *v1alpha1.Icecream) string {
+		template := simulation.Pick(draw, []string{
+			`{"spec":{"containers":[{"name":"icecream","env":[{"name":"A","value":"1"}]}]}}`,
+			`{"spec":{"containers":[{"name":"icecream","env":[{"name":"A","value":"2"},{"name":"B","value":"2"}]}]}}`,
+			`{"metadata":{"annotations":{"mesh":"on"}},"spec":{"tolerations":[{"key":"cold"}]}}`,
+			`{}`, broken,
+		})
+		ice.Spec.Template = &runtime.RawExtension{Raw: []byte(template)}
+		return "template " + template
+	})
+}
+
+// isBroken reports whether the Icecream's template is none.
+func isBroken(ice *v1alpha1.Icecream) bool {
+	return ice.Spec.Template != nil && strings.Contains(string(ice.Spec.Template.Raw), "evn")
+}
+
+// variableOf returns the value of a variable in the container icecream; empty if there is none.
+func variableOf(template corev1.PodTemplateSpec, name string) string {
+	for _, c := range template.Spec.Containers {
+		for _, v := range c.Env {
+			if c.Name == "icecream" && v.Name == name {
+				return v.Value
+			}
+		}
+	}
+	return ""
 }
 
 // respell asks for the same resources in other words, or for other ones.
@@ -431,12 +467,13 @@ func (w *icecreams) editThis(draw *rand.Rand, d *appsv1.Deployment) string {
 	case 9:
 		changed.Spec.Paused = !d.Spec.Paused
 		what = fmt.Sprintf("paused: %t", changed.Spec.Paused)
-	case 8: // beside ours, in what the API server validates as a whole
-		security := &corev1.SecurityContext{Privileged: ptr.To(true)}
+	case 8:
 		template := &changed.Spec.Template.Spec
-		template.SecurityContext = &corev1.PodSecurityContext{SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeLocalhost, LocalhostProfile: ptr.To("a")}}
-		template.Containers[0].SecurityContext = security
-		what = "privileged, with a profile of the node"
+		if template.SecurityContext != nil {
+			template.SecurityContext.RunAsNonRoot = nil
+		}
+		template.Containers[0].Env = []corev1.EnvVar{{Name: "A", Value: "theirs"}, {Name: "THEIRS", Value: "1"}}
+		what = "maybe root, with other variables"
 	case 7:
 		changed.Finalizers, changed.Generation = append(changed.Finalizers, hold), d.Generation
 		w.Put(changed)
@@ -565,9 +602,6 @@ func (w *icecreams) Settle() time.Duration {
 	}
 	if w.isOpposed { // What was refused or undone may have to wait, and is not Stalled before.
 		settle += 12 * time.Minute
-	}
-	if w.hasLowered { // Replicas are asked for again after an hour.
-		settle += 65 * time.Minute
 	}
 	return settle
 }
@@ -776,7 +810,7 @@ func (w *icecreams) watch() {
 		d := simulation.Get[appsv1.Deployment](w.History, w.Store, deploymentKey(name))
 		switch {
 		case ice.DeletionTimestamp != nil || !w.IsOpen():
-		case d == nil && w.oldest(w.Store, name) == ice && !w.attempted[ice.UID]:
+		case d == nil && w.oldest(w.Store, name) == ice && !w.attempted[ice.UID] && !isBroken(ice):
 			wrong[fmt.Sprintf("Icecream %s (%s): nobody has tried to create Deployment %s", ice.Name, ice.UID, name)] = 1500 * time.Millisecond
 		case d == nil || d.DeletionTimestamp != nil || !metav1.IsControlledBy(d, ice):
 		default:
@@ -1142,6 +1176,7 @@ func (w *icecreams) problems(store apiserver.Store, d *appsv1.Deployment) map[st
 		v1alpha1.ReasonProgressDeadlineExceeded: hasTimedOut(d),
 		v1alpha1.ReasonReplicaFailure:           conditionOf(d, appsv1.DeploymentReplicaFailure).Reason != "",
 		v1alpha1.ReasonCrashLoopBackOff:         hasCrashed,
+		v1alpha1.ReasonDeploymentAltered:        w.hasLowered,
 	}
 	for _, pod := range w.pods(store) {
 		switch image := pod.Spec.Containers[0].Image; {
@@ -1279,8 +1314,6 @@ func (w *icecreams) checkBudget() {
 			most = 8*w.launched + 12*w.edits
 		case w.isOpposed:
 			most *= 10 // at once, twice for an edit of two parts, and then after 1 s, 2 s, 4 s, and so on
-		case w.hasAltered: // A new process repeats a write that was altered, once.
-			most *= 2
 		}
 		if n > most && w.IsCalm() {
 			w.Fail("budget", "%d times %s for %d Icecreams and %d edits", n, what, w.launched, w.edits)
@@ -1308,6 +1341,16 @@ func (w *icecreams) checkEnd(ice *v1alpha1.Icecream) {
 		}
 		return
 	}
+	if isBroken(ice) {
+		isScaled := d == nil || *d.Spec.Replicas == *ice.Spec.Replicas || *d.Spec.Replicas == 0 || w.hasLowered
+		if readyOf(ice).Reason != v1alpha1.ReasonInvalidSpec || !isScaled {
+			fail("the template is broken, and it says %s; it is scaled: %t", readyOf(ice).Reason, isScaled)
+		}
+		return
+	}
+	if d == nil && isBroken(w.oldest(w.Store, name)) {
+		return // It waits for an older one.
+	}
 	if d == nil {
 		fail("there is no Deployment %s", name)
 		return
@@ -1316,11 +1359,20 @@ func (w *icecreams) checkEnd(ice *v1alpha1.Icecream) {
 	if container.Image != ice.Spec.Image && !w.hasAltered || plain(container.Image) != plain(ice.Spec.Image) {
 		fail("the image is %s, not %s", container.Image, ice.Spec.Image)
 	}
-	template := d.Spec.Template.Spec
-	if container.SecurityContext.Privileged != nil || template.SecurityContext.SeccompProfile.LocalhostProfile != nil || d.Labels["app.kubernetes.io/name"] == "" {
-		fail("what somebody has changed beside or in our fields is still there")
+	var asked corev1.PodTemplateSpec
+	if err := json.Unmarshal(ptr.Deref(ice.Spec.Template, runtime.RawExtension{Raw: []byte("{}")}).Raw, &asked); err != nil {
+		fail("the template: %v", err)
 	}
-	if *d.Spec.Replicas != *ice.Spec.Replicas {
+	for _, name := range []string{"A", "B"} {
+		is, want := variableOf(d.Spec.Template, name), variableOf(asked, name)
+		if is != want && (is != "theirs" || want != "") {
+			fail("the variable %s is %q, not %q", name, is, want)
+		}
+	}
+	if !ptr.Deref(d.Spec.Template.Spec.SecurityContext.RunAsNonRoot, false) || d.Labels["app.kubernetes.io/name"] == "" {
+		fail("what somebody has changed in our fields is still there")
+	}
+	if *d.Spec.Replicas != *ice.Spec.Replicas && (!w.hasLowered || *d.Spec.Replicas > *ice.Spec.Replicas) {
 		fail("there are to be %d replicas, not %d", *d.Spec.Replicas, *ice.Spec.Replicas)
 	}
 	if !w.hasCounts(w.Store, ice) {
@@ -1329,7 +1381,7 @@ func (w *icecreams) checkEnd(ice *v1alpha1.Icecream) {
 	if nodes := w.nodesOf(w.Store, w.Store, ice); !slices.Equal(nodes, ice.Status.Nodes) {
 		fail("the nodes are %v, not %v", nodes, ice.Status.Nodes)
 	}
-	isComplete := w.isComplete(w.Store, ice)
+	isComplete := w.isComplete(w.Store, ice) && *d.Spec.Replicas >= *ice.Spec.Replicas // A policy can have lowered them.
 	if isComplete != isReadyIcecream(ice) {
 		fail("complete is %t, but Ready is %t", isComplete, isReadyIcecream(ice))
 	}

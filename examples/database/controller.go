@@ -11,7 +11,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	appsinformers "k8s.io/client-go/informers/apps/v1"
 	"k8s.io/client-go/kubernetes"
 	appslisters "k8s.io/client-go/listers/apps/v1"
@@ -115,27 +114,23 @@ func (c *Controller) observe(name cache.ObjectName) (o Observed, err error) {
 
 // act carries out a plan and returns what is known then.
 func (c *Controller) act(ctx context.Context, o Observed, plan Plan) (Observed, error) {
-	if plan.Want == nil {
+	if plan.Request == nil {
 		return o, nil
 	}
-	var stored *appsv1.StatefulSet
-	var err error
-	statefulSets := c.kube.AppsV1().StatefulSets(o.Database.Namespace)
-	if plan.Live == nil {
+	if o.Live == nil {
 		if err := c.recheckLive(ctx, o.Database); err != nil {
 			return o, err
 		}
-		stored, err = statefulSets.Create(ctx, plan.Want, metav1.CreateOptions{FieldManager: fieldManager})
-	} else {
-		stored, err = statefulSets.Patch(ctx, plan.Live.Name, types.StrategicMergePatchType, plan.Patch, metav1.PatchOptions{FieldManager: fieldManager})
 	}
+	statefulSets, name := c.kube.AppsV1().StatefulSets(o.Database.Namespace), o.Database.Name
+	stored, err := statefulSets.Patch(ctx, name, plan.Request.Type, plan.Request.Body, plan.Request.Options(fieldManager))
 	switch {
-	case response.IsStale(err, statefulSetResource, plan.Want.Name):
+	case response.IsStale(err, statefulSetResource, name), o.Live == nil && response.IsTaken(err):
 		return o, worker.Deferred(err)
 	case response.IsRefusal(err):
 		o.Refusal = err
 	case err != nil:
-		return o, fmt.Errorf("writing StatefulSet %q: %w", plan.Want.Name, err)
+		return o, fmt.Errorf("writing StatefulSet %q: %w", name, err)
 	default:
 		o.Live = stored
 		c.writes.WroteAt(cache.MetaObjectToName(o.Database), statefulSetResource, stored.ResourceVersion)

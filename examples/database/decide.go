@@ -5,7 +5,6 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
@@ -27,12 +26,8 @@ type Observed struct {
 
 // Plan is what should be written for one Database now.
 type Plan struct {
-	// Want is the StatefulSet to write; nil if there is none. If Live is nil, it is to be
-	// created. Otherwise Patch changes Live to Want, with the UID of Live as a precondition.
-	Want, Live *appsv1.StatefulSet
-	Patch      []byte
-	// Held says why nothing can be written; the zero value if that is not so.
-	Held kstatus.Conclusion
+	Request *patch.Request     // to send about the StatefulSet; nil if it is as it should be
+	Held    kstatus.Conclusion // why nothing can be written; the zero value if that is not so
 }
 
 // Decide says what should be written now.
@@ -42,28 +37,21 @@ func Decide(o Observed) (plan Plan, err error) {
 	case o.Database.DeletionTimestamp != nil: // What is ours now belongs to the garbage collector.
 		return Plan{}, nil
 	case o.Undecodable != "":
-		return Plan{Held: kstatus.Conclusion{State: kstatus.Stalled, Reason: v1alpha1.ReasonInvalidSpec, Message: "The spec cannot be decoded: " + o.Undecodable}}, nil
-	case live == nil:
-		return Plan{Want: newStatefulSet(o.Database)}, nil
-	case !metav1.IsControlledBy(live, o.Database):
-		return Plan{Held: kstatus.Conclusion{
-			State: kstatus.Stalled, Reason: v1alpha1.ReasonErrResourceExists,
-			Message: fmt.Sprintf("StatefulSet %q already exists and is not managed by this Database", live.Name),
-		}}, nil
-	case live.DeletionTimestamp != nil:
-		return Plan{Held: kstatus.Conclusion{
-			State: kstatus.Reconciling, Reason: v1alpha1.ReasonTerminating,
-			Message: fmt.Sprintf("StatefulSet %q is being deleted and will be created again", live.Name),
-		}}, nil
+		return held(kstatus.Stalled, v1alpha1.ReasonInvalidSpec, "The spec cannot be decoded: "+o.Undecodable), nil
+	case live != nil && !metav1.IsControlledBy(live, o.Database):
+		return held(kstatus.Stalled, v1alpha1.ReasonErrResourceExists, fmt.Sprintf("StatefulSet %q already exists and is not managed by this Database", live.Name)), nil
+	case live != nil && live.DeletionTimestamp != nil:
+		return held(kstatus.Reconciling, v1alpha1.ReasonTerminating, fmt.Sprintf("StatefulSet %q is being deleted and will be created again", live.Name)), nil
 	}
-	want := live.DeepCopy()
-	setStatefulSet(want, o.Database)
-	if equality.Semantic.DeepEqual(live, want) {
-		return Plan{}, nil
+	_, plan.Request, err = patch.Apply(fieldManager, live, newStatefulSet(o.Database))
+	if live != nil && plan.Request == nil {
+		plan.Request = patch.Scale(fieldManager, live, ptr.Deref(live.Spec.Replicas, 1), replicasOf(o.Database))
 	}
-	plan = Plan{Live: live, Want: want}
-	plan.Patch, err = patch.IfUID(live, want)
 	return plan, err
+}
+
+func held(state kstatus.State, reason, message string) Plan {
+	return Plan{Held: kstatus.Conclusion{State: state, Reason: reason, Message: message}}
 }
 
 // Status says what to report, once the plan was carried out. Then Live is what is stored now.

@@ -9,13 +9,13 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 	"nicoleh.io/k8s-controller/pkg/kit/kstatus"
 	"nicoleh.io/k8s-controller/pkg/kit/pace"
+	"nicoleh.io/k8s-controller/pkg/kit/patch"
+	"nicoleh.io/k8s-controller/pkg/kit/text"
 )
 
 // Observed is what is known of one Icecream. Nothing in this package changes the objects that it points
@@ -38,37 +38,31 @@ type Observed struct {
 
 // Plan is what should be written for one Icecream, or why nothing can be.
 type Plan struct {
-	Want *appsv1.Deployment // as it should be; nil if there is nothing to write
-	Wish pace.Wish          // identifies what Want asks for
-	Wait time.Duration      // until Want can be written; without Want, until altered replicas are asked for again
-	Held kstatus.Conclusion // why nothing can be written; otherwise the zero value
+	Apply *patch.Request     // sets the whole Deployment; nil if there is nothing to change but the replicas
+	Scale *patch.Request     // sets the replicas alone; nil if they are right. With Apply, it is for when that is refused
+	Wish  pace.Wish          // identifies what is asked for
+	Wait  time.Duration      // until that can be written
+	Held  kstatus.Conclusion // why the whole cannot be written; otherwise the zero value
 }
+
+// IsOpen reports whether there is something to write, now or later.
+func (p Plan) IsOpen() bool { return p.Apply != nil || p.Scale != nil }
 
 // Decide returns what should be written.
 func Decide(o Observed) Plan {
-	if why := o.invalid(); why != "" {
-		return Plan{Held: kstatus.Conclusion{State: kstatus.Stalled, Reason: v1alpha1.ReasonInvalidSpec, Message: why}}
+	if o.Undecodable != "" {
+		return invalidSpec("The spec cannot be decoded: " + o.Undecodable)
 	}
 	switch ice, live := o.Icecream, o.Live; {
 	case live == nil && o.Older != nil:
 		return held(v1alpha1.ReasonErrResourceExists,
 			"Icecream %q, which is older, asks for the same Deployment %q; use another spec.deploymentName", o.Older.Name, DeploymentName(ice))
 
-	case live == nil:
-		return o.plan(NewDeployment(ice))
-
-	case live.DeletionTimestamp != nil:
+	case live != nil && live.DeletionTimestamp != nil:
 		return held(v1alpha1.ReasonDeploymentTerminating, "Waiting for Deployment %q to be deleted%s", live.Name, heldBy(live))
 
-	case IsControlledBy(live, ice), isOrphan(live, ice):
-		want := o.wanted(live)
-		if !equality.Semantic.DeepEqual(live, want) {
-			return o.plan(want)
-		}
-		if replicas(live) != replicasOf(ice) {
-			return Plan{Wait: o.untilAskedAgain()}
-		}
-		return Plan{}
+	case live == nil, IsControlledBy(live, ice), isOrphan(live, ice):
+		return o.plan()
 
 	case isOfFormer(live, ice):
 		return held(v1alpha1.ReasonDeploymentTerminating, "Waiting for the garbage collector to delete Deployment %q of a former Icecream",
@@ -79,71 +73,29 @@ func Decide(o Observed) Plan {
 	}
 }
 
-// invalid returns why nothing can be decided from the spec; empty if that is possible.
-func (o Observed) invalid() string {
-	if o.Undecodable != "" {
-		return "The spec cannot be decoded: " + o.Undecodable
+// plan returns the plan to write the Deployment, at once or when the last attempt allows it. If a spec cannot be written,
+// and if it is refused, the replicas are scaled alone, but not from zero: an old image must not start.
+func (o Observed) plan() (p Plan) {
+	want, err := NewDeployment(o.Icecream)
+	if err == nil {
+		p.Wish, p.Apply, err = patch.Apply(FieldManager, o.Live, want)
 	}
-	if field := oversized(o.Icecream.Spec.Resources); field != "" {
-		return field + " is too large a number"
+	if err != nil {
+		p = invalidSpec(err.Error())
 	}
-	return ""
+	p.Wish.Scale = replicasOf(o.Icecream)
+	if d := o.Own(); d != nil && (replicas(d) > 0 || p.Apply == nil && err == nil) {
+		p.Scale = patch.Scale(FieldManager, d, replicas(d), p.Wish.Scale)
+	}
+	if p.IsOpen() {
+		p.Wait = o.Last.Wait(p.Wish, o.Now)
+	}
+	return p
 }
 
-// plan returns the plan to write want, at once or when the last attempt allows it.
-func (o Observed) plan(want *appsv1.Deployment) Plan {
-	wish := wishOf(o.Icecream)
-	return Plan{Want: want, Wish: wish, Wait: o.Last.Wait(wish, o.Now)}
-}
-
-// wanted returns the live Deployment as it should be. It keeps what admission policies and webhooks made of the same
-// wish, because they would change it again.
-func (o Observed) wanted(live *appsv1.Deployment) *appsv1.Deployment {
-	want := live.DeepCopy()
-	setDeployment(want, o.Icecream)
-	asked := want.Annotations[AnnotationAsked]
-	if live.Annotations[AnnotationAsked] == asked {
-		keepDigest(want, live)
-	}
-	made, isAltered := o.Last.Made.(*appsv1.Deployment)
-	if !isAltered || made.UID != live.UID || o.Last.MadeOf.Digest != asked {
-		return want
-	}
-	if equality.Semantic.DeepEqual(made.Spec.Template, live.Spec.Template) {
-		want.Spec.Template = live.Spec.Template
-	}
-	if equality.Semantic.DeepEqual(made.Labels, live.Labels) && equality.Semantic.DeepEqual(made.Annotations, live.Annotations) {
-		want.Labels, want.Annotations = live.Labels, live.Annotations
-	}
-	isSame := o.Last.MadeOf.Scale == replicasOf(o.Icecream) && replicas(made) == replicas(live)
-	if isSame && o.untilAskedAgain() > 0 {
-		want.Spec.Replicas = live.Spec.Replicas
-	}
-	return want
-}
-
-// untilAskedAgain returns how long to accept altered replicas: until an hour after the last write. The policy that set
-// them can be gone by then.
-func (o Observed) untilAskedAgain() time.Duration { return o.Last.At.Add(time.Hour).Sub(o.Now) }
-
-// Made returns what admission has made of an accepted write; nil if it has altered nothing that is the Icecream's.
-func Made(stored *appsv1.Deployment, ice *v1alpha1.Icecream) runtime.Object {
-	stored = stripped(stored)
-	if equality.Semantic.DeepEqual(stored, Observed{Icecream: ice}.wanted(stored)) {
-		return nil
-	}
-	return stored
-}
-
-// Scaled returns the live Deployment with want's replicas, to be written if the rest cannot be. It returns nil if the
-// Icecream does not own it, if the replicas are equal, or if there are none: an old image must not start.
-func (o Observed) Scaled(want *appsv1.Deployment) *appsv1.Deployment {
-	if d := o.Own(); d == nil || replicas(d) == replicas(want) || replicas(d) == 0 {
-		return nil
-	}
-	scaled := o.Live.DeepCopy()
-	scaled.Spec.Replicas = want.Spec.Replicas
-	return scaled
+func invalidSpec(message string) Plan {
+	message = text.Clip(message, maxMessage) // A decoder quotes what it cannot decode.
+	return Plan{Held: kstatus.Conclusion{State: kstatus.Stalled, Reason: v1alpha1.ReasonInvalidSpec, Message: message}}
 }
 
 // held returns the plan to write nothing, for a reason that may pass without an edit.

@@ -3,11 +3,9 @@ package icecream
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -16,10 +14,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
+	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
+	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
+	metav1ac "k8s.io/client-go/applyconfigurations/meta/v1"
 	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
-	"nicoleh.io/k8s-controller/pkg/kit/pace"
 )
 
 // LabelIcecream alone selects the Pods of an Icecream: in its Deployment, and in the Services of users.
@@ -27,12 +27,9 @@ const LabelIcecream = "controller.nicoleh.io/icecream"
 
 const (
 	labelName      = "app.kubernetes.io/name"
+	labelInstance  = "app.kubernetes.io/instance"
 	labelManagedBy = "app.kubernetes.io/managed-by"
 )
-
-// AnnotationAsked is the annotation of a Deployment with the Wish.Digest that was last written. So a new process keeps
-// an image digest that a policy has added, unless the Icecream was edited.
-const AnnotationAsked = "controller.nicoleh.io/asked"
 
 // FieldManager is the field manager of everything that this controller writes.
 const FieldManager = "icecream-controller"
@@ -53,14 +50,9 @@ func LabelValue(name string) string {
 	if len(name) <= validation.LabelValueMaxLength {
 		return name
 	}
-	end := "-" + hash([]byte(name))
+	sum := sha256.Sum256([]byte(name))
+	end := "-" + hex.EncodeToString(sum[:5])
 	return name[:validation.LabelValueMaxLength-len(end)] + end
-}
-
-// hash returns ten hexadecimal digits that distinguish a text from others.
-func hash(of []byte) string {
-	sum := sha256.Sum256(of)
-	return hex.EncodeToString(sum[:5])
 }
 
 // selector returns the label selector of the Icecream's Deployment.
@@ -74,122 +66,70 @@ func replicasOf(ice *v1alpha1.Icecream) int32 { return ptr.Deref(ice.Spec.Replic
 // replicas returns how many replicas a Deployment has.
 func replicas(d *appsv1.Deployment) int32 { return ptr.Deref(d.Spec.Replicas, 1) }
 
-// imageOf returns the image of our container in a Deployment.
-func imageOf(d *appsv1.Deployment) string { return containerOf(d.Spec.Template.DeepCopy()).Image }
-
-// NewDeployment returns the Deployment that the Icecream asks for, with our fields only.
-func NewDeployment(ice *v1alpha1.Icecream) *appsv1.Deployment {
-	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: DeploymentName(ice), Namespace: ice.Namespace}}
-	d.Spec.Selector = &metav1.LabelSelector{MatchLabels: selector(ice)}
-	setDeployment(d, ice)
-	return d
-}
-
-// wishOf identifies what an Icecream asks for. The spelling of a quantity makes no difference.
-func wishOf(ice *v1alpha1.Icecream) pace.Wish {
-	var template corev1.PodTemplateSpec
-	setTemplate(&template, ice)
-	resources := containerOf(&template).Resources
-	for _, list := range []corev1.ResourceList{resources.Limits, resources.Requests} {
-		for name, quantity := range list {
-			list[name] = *resource.NewDecimalQuantity(*quantity.AsDec(), resource.DecimalExponent) // SI has no prefix for 1e99.
+// imageOf returns the image of our container in a Deployment; empty if it has none.
+func imageOf(d *appsv1.Deployment) string {
+	for _, c := range d.Spec.Template.Spec.Containers {
+		if c.Name == containerName {
+			return c.Image
 		}
 	}
-	raw, _ := json.Marshal(template) // cannot fail for what the API server stores
-	return pace.Wish{Digest: hash(raw), Scale: replicasOf(ice)}
+	return ""
 }
 
-// setDeployment sets every field of d that this controller owns, and touches no other. The name and the
-// selector of a Deployment never change.
-func setDeployment(d *appsv1.Deployment, ice *v1alpha1.Icecream) {
-	setOwner(d, ice)
-	setKeys(&d.Labels, labelsOf(ice))
-	setKeys(&d.Annotations, map[string]string{AnnotationAsked: wishOf(ice).Digest})
-	d.Spec.Replicas = ptr.To(replicasOf(ice))
-	setTemplate(&d.Spec.Template, ice)
+// NewDeployment returns the Deployment that the Icecream asks for: every field that this controller sets. Unless
+// spec.template says otherwise, the Pods meet the restricted Pod Security Standard. The error names the field of the
+// Icecream that is wrong.
+func NewDeployment(ice *v1alpha1.Icecream) (*appsv1ac.DeploymentApplyConfiguration, error) {
+	if field := oversized(ice.Spec.Resources); field != "" {
+		return nil, fmt.Errorf("%s is too large a number", field)
+	}
+	pods := corev1ac.PodTemplateSpec().WithSpec(corev1ac.PodSpec().
+		WithAutomountServiceAccountToken(false).
+		WithEnableServiceLinks(false).
+		WithNodeSelector(map[string]string{corev1.LabelOSStable: string(corev1.Linux)}).
+		WithSecurityContext(corev1ac.PodSecurityContext().
+			WithRunAsNonRoot(true).
+			WithSeccompProfile(corev1ac.SeccompProfile().WithType(corev1.SeccompProfileTypeRuntimeDefault))).
+		WithContainers(corev1ac.Container().
+			WithName(containerName).
+			WithImage(ice.Spec.Image).
+			WithResources(&corev1ac.ResourceRequirementsApplyConfiguration{
+				Limits:   orNil(ice.Spec.Resources.Limits),
+				Requests: orNil(ice.Spec.Resources.Requests),
+			}).
+			WithSecurityContext(corev1ac.SecurityContext().
+				WithAllowPrivilegeEscalation(false).
+				WithCapabilities(corev1ac.Capabilities().WithDrop("ALL")))))
+	if err := addTemplate(pods, ice.Spec.Template); err != nil {
+		return nil, fmt.Errorf("spec.template: %w", err)
+	}
+	setDependent(pods.Spec)
+	return appsv1ac.Deployment(DeploymentName(ice), ice.Namespace).
+		WithLabels(labelsOf(ice)).
+		WithOwnerReferences(metav1ac.OwnerReference().
+			WithAPIVersion(schema.GroupVersion(v1alpha1.GroupVersion).String()).
+			WithKind("Icecream").
+			WithName(ice.Name).
+			WithUID(ice.UID).
+			WithController(true).
+			WithBlockOwnerDeletion(true)).
+		WithSpec(appsv1ac.DeploymentSpec().
+			WithReplicas(replicasOf(ice)).
+			WithSelector(metav1ac.LabelSelector().WithMatchLabels(selector(ice))).
+			WithTemplate(pods.WithLabels(labelsOf(ice)))), nil
 }
 
-// setTemplate sets every field of a Pod template that this controller owns. It owns all of the fields that the API
-// server validates together, because a repair of only some would be refused. The Pods meet the restricted Pod
-// Security Standard.
-func setTemplate(template *corev1.PodTemplateSpec, ice *v1alpha1.Icecream) {
-	setKeys(&template.Labels, labelsOf(ice))
-	delete(template.Annotations, corev1.SeccompPodAnnotationKey) // which the API server compares with the profile
-	template.Spec.AutomountServiceAccountToken = ptr.To(false)
-	setKeys(&template.Spec.NodeSelector, map[string]string{corev1.LabelOSStable: string(corev1.Linux)})
-	if template.Spec.OS != nil { // Another one allows no Linux security context.
-		template.Spec.OS.Name = corev1.Linux
+// orNil returns a list to apply; nil if it is empty.
+func orNil(list corev1.ResourceList) *corev1.ResourceList {
+	if len(list) == 0 {
+		return nil
 	}
-	ofPod := orNew(&template.Spec.SecurityContext)
-	ofPod.RunAsNonRoot = ptr.To(true)
-	ofPod.SeccompProfile = &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}
-
-	c := containerOf(template)
-	c.Image = ice.Spec.Image
-	resources := corev1.ResourceRequirements{Limits: rounded(ice.Spec.Resources.Limits), Requests: rounded(ice.Spec.Resources.Requests)}
-	if !equality.Semantic.DeepEqual(c.Resources, resources) { // Another spelling is not worth a patch.
-		c.Resources = resources
-	}
-	ofContainer := orNew(&c.SecurityContext)
-	ofContainer.AllowPrivilegeEscalation = ptr.To(false)
-	ofContainer.Privileged = nil
-	capabilities := orNew(&ofContainer.Capabilities)
-	capabilities.Drop = []corev1.Capability{"ALL"}
-	capabilities.Add = slices.DeleteFunc(slices.Clone(capabilities.Add), func(c corev1.Capability) bool { return c == "CAP_SYS_ADMIN" })
+	return &list
 }
 
 func labelsOf(ice *v1alpha1.Icecream) map[string]string {
-	return map[string]string{LabelIcecream: LabelValue(ice.Name), labelName: "icecream", labelManagedBy: FieldManager}
-}
-
-// keepDigest keeps the live image if it is the same tag with a digest: policies resolve tags, and the tag can have
-// moved since.
-func keepDigest(want, live *appsv1.Deployment) {
-	if ours := containerOf(&want.Spec.Template); strings.HasPrefix(imageOf(live), ours.Image+"@") {
-		ours.Image = imageOf(live)
-	}
-}
-
-// setOwner makes the Icecream the controller of d.
-func setOwner(d *appsv1.Deployment, ice *v1alpha1.Icecream) {
-	owner := *metav1.NewControllerRef(ice, schema.GroupVersion(v1alpha1.GroupVersion).WithKind("Icecream"))
-	i := slices.IndexFunc(d.OwnerReferences, func(r metav1.OwnerReference) bool { return r.UID == ice.UID })
-	if i < 0 {
-		d.OwnerReferences = append(d.OwnerReferences, owner)
-		return
-	}
-	d.OwnerReferences[i] = owner
-}
-
-// containerOf returns our container of a Pod template, and adds it if it is missing. It deletes an init container with
-// that name, which the API server would refuse.
-func containerOf(template *corev1.PodTemplateSpec) *corev1.Container {
-	template.Spec.InitContainers = slices.DeleteFunc(template.Spec.InitContainers, isOurs)
-	containers := &template.Spec.Containers
-	i := slices.IndexFunc(*containers, isOurs)
-	if i < 0 {
-		*containers = append(*containers, corev1.Container{Name: containerName})
-		i = len(*containers) - 1
-	}
-	return &(*containers)[i]
-}
-
-func isOurs(c corev1.Container) bool { return c.Name == containerName }
-
-// setKeys sets these keys of a map.
-func setKeys(of *map[string]string, keys map[string]string) {
-	if *of == nil {
-		*of = map[string]string{}
-	}
-	maps.Copy(*of, keys)
-}
-
-// orNew returns what p points to, and creates it if it is nil.
-func orNew[T any](p **T) *T {
-	if *p == nil {
-		*p = new(T)
-	}
-	return *p
+	value := LabelValue(ice.Name)
+	return map[string]string{LabelIcecream: value, labelName: "icecream", labelInstance: value, labelManagedBy: FieldManager}
 }
 
 // Limits of a quantity: bits of its digits, and zeros after them. The schema admits 426 bits (20 digits with the
@@ -218,16 +158,6 @@ func oversized(resources v1alpha1.IcecreamResources) string {
 func isOversized(quantity resource.Quantity) bool {
 	number := quantity.AsDec()
 	return number.UnscaledBig().BitLen() > maxBits || number.Scale() < -maxZeros
-}
-
-// rounded returns a copy of list in thousandths, as the API server rounds it up.
-func rounded(list corev1.ResourceList) corev1.ResourceList {
-	list = list.DeepCopy()
-	for name, quantity := range list {
-		quantity.RoundUp(resource.Milli)
-		list[name] = quantity
-	}
-	return list
 }
 
 // IsControlledByIcecream reports whether an object's controller is an Icecream of any API version, even if it no longer

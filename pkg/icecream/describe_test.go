@@ -44,9 +44,8 @@ func TestDescribe(t *testing.T) {
 		return o
 	}
 	denied := forbidden(`admission webhook "policy.example.com" denied the request: images come from registry.example`)
-	altered := of(scaled, rolledOut)
-	altered.Last = attempt(altered.Icecream, nil, 1, 0)
-	altered.Last.Made, altered.Last.MadeOf = altered.Live, altered.Last.Wish
+	altered := seeing(newIcecream(), admitted(t, newIcecream(), scaled))
+	broken := seeing(newIcecream(withTemplate(`{"spec": {"containers": [{"name": "icecream", "evn": []}]}}`)), made(t, newIcecream()))
 	second := seeing(newIcecream(), nil)
 	second.Older = newIcecream()
 	second.Older.Name = "cone"
@@ -65,6 +64,7 @@ func TestDescribe(t *testing.T) {
 		{"the rollout is paused", of(rollingOut, paused)},
 		{"a webhook denies the Deployment", written(nil, denied)},
 		{"the Deployment is invalid", written(nil, invalid())},
+		{"the template has an unknown field", broken},
 		{"another client keeps changing the replicas", written(made(t, newIcecream(), scaled), nil)},
 		{"a policy sets fewer replicas", altered},
 		{"the name is taken by a Deployment without an owner", seeing(newIcecream(), made(t, newIcecream(), foreign))},

@@ -2,13 +2,14 @@
 // client, no clock, no log. Read its files in this order:
 //
 //   - decide.go: what should be written.
-//   - deployment.go: which fields of the Deployment are the Icecream's.
+//   - deployment.go: the Deployment that an Icecream asks for.
+//   - template.go: what spec.template adds to that.
 //   - status.go: what to report, as a status and as events.
 //   - pods.go: which Pods count, where they run, and what is wrong with them.
 //   - podproblem: why a Pod is not ready.
 //   - cache.go: what the caches keep of each object.
 //
-// There are three states of a Deployment: live, as the cache shows it, even if somebody else owns it; want, as it
-// should be; and stored, as the API server returned it after a write. A write is refused if the API server rejects it,
-// and altered if an admission policy or webhook changes it; what it became is then remembered as made.
+// There are three states of a Deployment: live, as the cache shows it, even if somebody else owns it; want, as the
+// Icecream asks for it; and stored, as the API server returned it after a write. A write is refused if the API server
+// rejects it, and altered if an admission policy or webhook changes it.
 package icecream

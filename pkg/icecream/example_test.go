@@ -17,13 +17,13 @@ func Example() {
 		Icecream: &v1alpha1.Icecream{ObjectMeta: metav1.ObjectMeta{Namespace: "parlor", Name: "vanilla", UID: "1", Generation: 1}},
 	}
 	plan := icecream.Decide(observed)
-	fmt.Printf("write Deployment %s with %d replica\n", plan.Want.Name, *plan.Want.Spec.Replicas)
+	fmt.Println("apply:", plan.Apply != nil)
 	status, _ := icecream.Status(observed, plan)
 	for _, c := range status.Conditions {
 		fmt.Println(c.Type, c.Status, c.Reason)
 	}
 	// Output:
-	// write Deployment vanilla with 1 replica
+	// apply: true
 	// Ready False Progressing
 	// Reconciling True Progressing
 	// Stalled False Progressing

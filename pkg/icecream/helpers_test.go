@@ -1,22 +1,21 @@
 package icecream
 
 import (
-	"encoding/json"
+	"cmp"
 	"errors"
 	"fmt"
-	"strings"
+	"net/http"
+	"net/url"
+	"slices"
 	"time"
 
-	"github.com/google/go-cmp/cmp/cmpopts"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 	"pgregory.net/rapid"
@@ -24,15 +23,12 @@ import (
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 	"nicoleh.io/k8s-controller/pkg/kit/kstatus"
 	"nicoleh.io/k8s-controller/pkg/kit/pace"
-	"nicoleh.io/k8s-controller/pkg/kit/patch"
 	"nicoleh.io/k8s-controller/pkg/kittest"
 	"nicoleh.io/k8s-controller/pkg/kittest/apiserver"
 )
 
 // now is when everything in these tests happens.
 var now = time.Date(2026, time.July, 1, 12, 0, 0, 0, time.UTC)
-
-var equateEmpty = cmpopts.EquateEmpty()
 
 // newIcecream returns an Icecream of three replicas, as edited.
 func newIcecream(edits ...func(*v1alpha1.Icecream)) *v1alpha1.Icecream {
@@ -54,6 +50,10 @@ func withImage(image string) func(*v1alpha1.Icecream) {
 	return func(ice *v1alpha1.Icecream) { ice.Spec.Image = image }
 }
 
+func withTemplate(template string) func(*v1alpha1.Icecream) {
+	return func(ice *v1alpha1.Icecream) { ice.Spec.Template = &runtime.RawExtension{Raw: []byte(template)} }
+}
+
 // has gives an Icecream the conditions that say that since some time.
 func has(state kstatus.State, reason string, age time.Duration) func(*v1alpha1.Icecream) {
 	return func(ice *v1alpha1.Icecream) {
@@ -70,7 +70,13 @@ func scaled(d *appsv1.Deployment) { d.Spec.Replicas = ptr.To[int32](2) }
 
 // runs returns an edit of a Deployment: it runs another image.
 func runs(image string) func(*appsv1.Deployment) {
-	return func(d *appsv1.Deployment) { containerOf(&d.Spec.Template).Image = image }
+	return func(d *appsv1.Deployment) { ours(d).Image = image }
+}
+
+// ours returns our container of a Deployment.
+func ours(d *appsv1.Deployment) *corev1.Container {
+	containers := d.Spec.Template.Spec.Containers
+	return &containers[slices.IndexFunc(containers, func(c corev1.Container) bool { return c.Name == containerName })]
 }
 
 func forbidden(why string) error {
@@ -90,39 +96,103 @@ func terminating() error {
 
 // attempt returns what is remembered after that many equal writes, the first of them that long ago.
 func attempt(ice *v1alpha1.Icecream, failure error, count int, age time.Duration) pace.Attempt {
-	return pace.Attempt{Wish: wishOf(ice), Failure: failure, Count: count, Since: now.Add(-age), At: now}
+	return pace.Attempt{Wish: Decide(Observed{Now: now, Icecream: ice}).Wish, Failure: failure, Count: count, Since: now.Add(-age), At: now}
 }
 
-// made returns the Icecream's Deployment as the cache shows it when it is rolled out, as edited.
+// made returns the Icecream's Deployment as the cache shows it when it is rolled out and somebody has edited it.
 func made(tb rapid.TB, ice *v1alpha1.Icecream, edits ...func(*appsv1.Deployment)) *appsv1.Deployment {
 	tb.Helper()
-	d := stored(tb, ice)
+	store := applied(tb, apiserver.Store{}, ice)
+	d := onlyOne(tb, store)
 	rolledOut(d)
 	for _, edit := range edits {
 		edit(d)
 	}
+	store, err := model.Put(store, now, d)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return stripped(onlyOne(tb, store))
+}
+
+// admitted returns the Icecream's Deployment as the cache shows it when it is rolled out. Admission has changed it when
+// it was created.
+func admitted(tb rapid.TB, ice *v1alpha1.Icecream, changes ...func(*appsv1.Deployment)) *appsv1.Deployment {
+	tb.Helper()
+	d := onlyOne(tb, applied(tb, apiserver.Store{}, ice))
+	for _, change := range changes {
+		change(d)
+	}
+	rolledOut(d)
 	return stripped(d)
 }
 
 // model is an API server.
 var model = apiserver.New(apiserver.Options{}, apiserver.Deployments())
 
-// stored returns the Icecream's Deployment as the API server stores it, and each edit.
+// stored returns the Icecream's Deployment as the API server stores it, and each edit of somebody else.
 func stored(tb rapid.TB, ice *v1alpha1.Icecream, edits ...func(*appsv1.Deployment)) *appsv1.Deployment {
 	tb.Helper()
-	store, err := model.Create(apiserver.Store{}, now, NewDeployment(ice))
+	store := applied(tb, apiserver.Store{}, ice)
+	for _, edit := range edits {
+		store = edited(tb, store, edit)
+	}
+	return onlyOne(tb, store)
+}
+
+// edited returns the store after somebody has edited the Deployment.
+func edited(tb rapid.TB, store apiserver.Store, edit func(*appsv1.Deployment)) apiserver.Store {
+	tb.Helper()
+	d := onlyOne(tb, store)
+	edit(d)
+	store, err := model.Update(store, now, d)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	d := onlyOne(tb, store)
-	for _, edit := range edits {
-		edit(d)
-		if store, err = model.Update(store, now, d); err != nil {
-			tb.Fatal(err)
-		}
-		d = onlyOne(tb, store)
+	return store
+}
+
+// applied returns the store after the write that is decided from what the cache keeps of the Deployment, if one is.
+func applied(tb rapid.TB, store apiserver.Store, ice *v1alpha1.Icecream) apiserver.Store {
+	tb.Helper()
+	return appliedTo(tb, model, store, ice)
+}
+
+func appliedTo(tb rapid.TB, server *apiserver.Server, store apiserver.Store, ice *v1alpha1.Icecream) apiserver.Store {
+	tb.Helper()
+	store, response := send(server, store, ice)
+	if response.Code >= http.StatusBadRequest {
+		tb.Fatalf("%s", response.Body)
 	}
-	return d
+	return store
+}
+
+// send writes what is decided from what the cache keeps of the Deployment.
+func send(server *apiserver.Server, store apiserver.Store, ice *v1alpha1.Icecream) (apiserver.Store, apiserver.Response) {
+	o := Observed{Now: now, Icecream: ice}
+	for _, obj := range store.Objects {
+		d := &appsv1.Deployment{}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(obj.DeepCopy().Object, d); err != nil {
+			return store, apiserver.Refuse(err)
+		}
+		o.Live = stripped(d)
+	}
+	plan := Decide(o)
+	request := cmp.Or(plan.Apply, plan.Scale)
+	if request == nil {
+		return store, apiserver.Response{}
+	}
+	query := url.Values{"fieldManager": {FieldManager}}
+	if request.Options(FieldManager).Force != nil {
+		query.Set("force", "true")
+	}
+	return server.Answer(store, now, apiserver.Request{
+		Method:      http.MethodPatch,
+		Path:        "/apis/apps/v1/namespaces/" + ice.Namespace + "/deployments/" + DeploymentName(ice),
+		Query:       query,
+		ContentType: string(request.Type),
+		Body:        request.Body,
+	})
 }
 
 // onlyOne returns the only Deployment that is stored.
@@ -136,33 +206,6 @@ func onlyOne(tb rapid.TB, store apiserver.Store) *appsv1.Deployment {
 	}
 	d.Kind, d.APIVersion = "", ""
 	return d
-}
-
-// repaired returns a whole Deployment after the write that is decided from what the cache keeps of it. isDue tells
-// whether there is one.
-func repaired(tb rapid.TB, ice *v1alpha1.Icecream, d *appsv1.Deployment) (after *appsv1.Deployment, isDue bool) {
-	tb.Helper()
-	o := Observed{Now: now, Icecream: ice, Live: stripped(d)}
-	plan := Decide(o)
-	if plan.Want == nil {
-		return d, false
-	}
-	body, err := patch.IfUnchanged(o.Live, plan.Want)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	raw, err := json.Marshal(d)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	if raw, err = strategicpatch.StrategicMergePatch(raw, body, d); err != nil {
-		tb.Fatalf("%s: %v", body, err)
-	}
-	after = &appsv1.Deployment{}
-	if err := json.Unmarshal(raw, after); err != nil {
-		tb.Fatal(err)
-	}
-	return after, true
 }
 
 // rolledOut gives a Deployment the status that it has when its rollout is over.
@@ -212,29 +255,19 @@ func podsOf(d *appsv1.Deployment, nodes ...string) (pods []Pod) {
 func decided(o Observed) string {
 	plan := Decide(o)
 	switch {
+	case plan.Held.Reason != "" && plan.Scale != nil:
+		return fmt.Sprintf("replicas; %s: %s: %s", plan.Held.State, plan.Held.Reason, plan.Held.Message)
 	case plan.Held.Reason != "":
 		return fmt.Sprintf("%s: %s: %s", plan.Held.State, plan.Held.Reason, plan.Held.Message)
-	case plan.Want == nil:
+	case plan.Apply != nil && plan.Scale != nil:
+		return "everything, or replicas"
+	case plan.Apply != nil:
+		return "everything"
+	case plan.Scale != nil:
+		return "replicas"
+	default:
 		return "nothing"
-	case o.Live == nil:
-		return "create"
 	}
-	var parts []string
-	for _, part := range []struct {
-		name       string
-		live, want any
-	}{
-		{"owner", o.Live.OwnerReferences, plan.Want.OwnerReferences},
-		{"labels", o.Live.Labels, plan.Want.Labels},
-		{"annotations", o.Live.Annotations, plan.Want.Annotations},
-		{"template", o.Live.Spec.Template, plan.Want.Spec.Template},
-		{"replicas", o.Live.Spec.Replicas, plan.Want.Spec.Replicas},
-	} {
-		if !equality.Semantic.DeepEqual(part.live, part.want) {
-			parts = append(parts, part.name)
-		}
-	}
-	return strings.Join(parts, ", ")
 }
 
 // reported says what the status reports if nothing is written now, and after how long it is to be looked at again.

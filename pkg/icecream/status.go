@@ -125,7 +125,7 @@ func (o Observed) unreadySince() time.Time {
 
 // cause returns the first case that applies.
 func (o Observed) cause(plan Plan, nodes []v1alpha1.IcecreamNode) (c kstatus.Conclusion, recheckAfter time.Duration) {
-	d, isOpen := o.Own(), plan.Want != nil
+	d, isOpen := o.Own(), plan.IsOpen()
 	isContested, quietAfter := o.Last.IsContested(isOpen, o.Now)
 	switch {
 	case plan.Held.Reason != "":
@@ -258,8 +258,9 @@ func (o Observed) available() string {
 // Event is one to be recorded about an Icecream; the zero value is none.
 type Event struct{ Type, Reason, Message string }
 
-// WriteEvent returns what to record about a write of the Deployment, which was live before and is stored now.
-func (o Observed) WriteEvent(want, stored *appsv1.Deployment) Event {
+// WriteEvent returns what to record about a write of the Deployment, which was live before and is stored now. isWhole
+// says whether more than the replicas was written.
+func (o Observed) WriteEvent(stored *appsv1.Deployment, isWhole bool) Event {
 	e := Event{Type: corev1.EventTypeNormal}
 	switch {
 	case o.Live == nil:
@@ -271,7 +272,7 @@ func (o Observed) WriteEvent(want, stored *appsv1.Deployment) Event {
 	default:
 		e.Reason, e.Message = v1alpha1.ReasonDeploymentUpdated, fmt.Sprintf("Updated Deployment %q", stored.Name)
 	}
-	if image := imageOf(stored); image != imageOf(want) || replicas(stored) != replicas(want) {
+	if image := imageOf(stored); isWhole && image != o.Icecream.Spec.Image || replicas(stored) != replicasOf(o.Icecream) {
 		e.Reason = v1alpha1.ReasonDeploymentAltered
 		e.Message += fmt.Sprintf("; an admission policy or webhook has made it %s of %q", pods(replicas(stored)), image)
 		e.Message = text.Clip(e.Message, maxMessage)

@@ -140,9 +140,9 @@ func TestStatusOfWrites(t *testing.T) {
 		"whose managedFields can say who; retrying with back-off"
 	const s, quota = time.Second, "exceeded quota"
 	altered := func(edit func(*appsv1.Deployment), age time.Duration) Observed {
-		o := seeing(ice, made(t, ice, edit))
+		o := seeing(ice, admitted(t, ice, edit))
 		o.Last = attempt(ice, nil, 1, age)
-		o.Last.At, o.Last.Made, o.Last.MadeOf = now.Add(-age), Made(o.Live, ice), wishOf(ice)
+		o.Last.At = now.Add(-age)
 		return o
 	}
 	written := func(live *appsv1.Deployment, failure error, count int, age time.Duration) Observed {
@@ -165,10 +165,10 @@ func TestStatusOfWrites(t *testing.T) {
 		"it was reverted again":              {written(made(t, ice, made2), nil, 4, time.Second), contested, 7 * time.Second},
 		"it was written the fourth time":     {written(made(t, ice), nil, 4, time.Second), contested, 59 * time.Second},
 		"nobody has reverted it in a minute": {written(made(t, ice), nil, 4, time.Minute), ready + "3 of 3 Pods available", 0},
-		"a policy has set more replicas":     {altered(made5, time.Second), ready + "5 of 5 Pods available", time.Hour - time.Second},
+		"a policy has set more replicas":     {altered(made5, time.Second), ready + "5 of 5 Pods available", 0},
 		"a policy has set fewer replicas": {
 			altered(made2, time.Minute),
-			`Reconciling: DeploymentAltered: An admission policy or webhook has set the replicas of Deployment "sundae" to 2`, 59 * time.Minute,
+			`Reconciling: DeploymentAltered: An admission policy or webhook has set the replicas of Deployment "sundae" to 2`, 0,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -320,29 +320,31 @@ func TestFiveThousandNodes(t *testing.T) {
 
 func TestWriteEvent(t *testing.T) {
 	ice, live := newIcecream(), made(t, newIcecream(), scaled)
-	updated := func(edit func(*appsv1.Deployment)) *appsv1.Deployment {
-		d := NewDeployment(ice)
-		edit(d)
+	with := func(edit func(*appsv1.Deployment)) *appsv1.Deployment {
+		d := stored(t, ice, edit)
+		d.ResourceVersion = "9"
 		return d
 	}
 	const byAdmission = `Deployment "sundae"; an admission policy or webhook has made it `
-	sent, noReplicas := updated(func(*appsv1.Deployment) {}), updated(func(d *appsv1.Deployment) { d.Spec.Replicas = nil })
-	labeled := updated(func(d *appsv1.Deployment) { d.Labels[labelName] = "mud" })
 	altered := func(message string) Event { return Event{"Normal", "DeploymentAltered", message} }
 	created := Event{"Normal", "DeploymentCreated", `Created Deployment "sundae"`}
+	updated := Event{"Normal", "DeploymentUpdated", `Updated Deployment "sundae"`}
 	for name, test := range map[string]struct {
 		live, stored *appsv1.Deployment
+		isScaled     bool
 		want         Event
 	}{
-		"created":                      {nil, sent, created},
-		"updated":                      {live, sent, Event{"Normal", "DeploymentUpdated", `Updated Deployment "sundae"`}},
-		"adopted":                      {made(t, ice, orphaned), sent, Event{"Normal", "DeploymentAdopted", `Adopted Deployment "sundae"`}},
-		"without effect":               {live, live, Event{}},
-		"created with one replica":     {nil, noReplicas, altered("Created " + byAdmission + `1 Pod of "registry.example/vanilla:1"`)},
-		"updated with another image":   {live, updated(runs("mint")), altered("Updated " + byAdmission + `3 Pods of "mint"`)},
-		"created with a label of ours": {nil, labeled, created},
+		"created":                      {nil, stored(t, ice), false, created},
+		"updated":                      {live, stored(t, ice), false, updated},
+		"adopted":                      {made(t, ice, orphaned), stored(t, ice), false, Event{"Normal", "DeploymentAdopted", `Adopted Deployment "sundae"`}},
+		"without effect":               {live, live, false, Event{}},
+		"created with two replicas":    {nil, with(scaled), false, altered("Created " + byAdmission + `2 Pods of "registry.example/vanilla:1"`)},
+		"updated with another image":   {live, with(runs("mint")), false, altered("Updated " + byAdmission + `3 Pods of "mint"`)},
+		"only scaled":                  {live, with(runs("mint")), true, updated},
+		"scaled to less":               {live, with(scaled), true, altered("Updated " + byAdmission + `2 Pods of "registry.example/vanilla:1"`)},
+		"created with a label of ours": {nil, with(func(d *appsv1.Deployment) { d.Labels[labelName] = "mud" }), false, created},
 	} {
-		if got := (Observed{Icecream: ice, Live: test.live}).WriteEvent(NewDeployment(ice), test.stored); got != test.want {
+		if got := (Observed{Icecream: ice, Live: test.live}).WriteEvent(test.stored, !test.isScaled); got != test.want {
 			t.Errorf("%s: got %v, want %v", name, got, test.want)
 		}
 	}
@@ -395,8 +397,8 @@ func TestLongMessages(t *testing.T) {
 	o := seeing(newIcecream(), made(t, newIcecream(), rollingOut))
 	o.Pods[2] = seen(notReady(0), kittest.Waits("ErrImagePull", strings.Repeat("crème ", 1000)))
 	s, _ := Status(o, Decide(o))
-	altered := NewDeployment(newIcecream(withImage(strings.Repeat("è", 1000))))
-	for _, e := range []Event{StatusEvent(o.Icecream.Status, s), o.WriteEvent(NewDeployment(o.Icecream), altered)} {
+	altered := stored(t, newIcecream(withImage(strings.Repeat("è", 1000))))
+	for _, e := range []Event{StatusEvent(o.Icecream.Status, s), o.WriteEvent(altered, true)} {
 		if len(e.Message) > 1024 || len(e.Message) < 1000 || !utf8.ValidString(e.Message) {
 			t.Errorf("a message of %d bytes: %q", len(e.Message), e.Message)
 		}

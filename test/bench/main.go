@@ -58,6 +58,7 @@ func run(ctx context.Context) (err error) {
 	synthetic := flag.Bool("synthetic", false, "Measure a launch with Icecreams at rest, whose objects nothing runs, instead of 300 new Icecreams.")
 	icecreams := flag.Int("icecreams", 10_000, "How many Icecreams are at rest.")
 	pods := flag.Int("pods", 10, "How many Pods each of them has.")
+	flag.BoolVar(&withTemplate, "template", false, "Give each Icecream a spec.template, which the baseline does not know.")
 	flag.Parse()
 	if *runs < 1 {
 		return errors.New("-runs must be at least 1")

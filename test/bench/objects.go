@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/ptr"
 
@@ -116,8 +117,30 @@ func (o *objects) create(ctx context.Context, i, pods int) error {
 	return err
 }
 
+// withTemplate says whether the Icecreams have the template.
+var withTemplate bool
+
+const template = `{
+	"metadata": {"annotations": {"example.com/mesh": "on"}},
+	"spec": {
+		"volumes": [{"name": "cache", "emptyDir": {"sizeLimit": "64Mi"}}],
+		"tolerations": [{"key": "example.com/cold", "operator": "Exists"}],
+		"containers": [{
+			"name": "icecream",
+			"env": [
+				{"name": "FLAVOR", "value": "vanilla"}, {"name": "LEVEL", "value": "info"}, {"name": "REGION", "value": "europe"},
+				{"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}
+			],
+			"ports": [{"name": "http", "containerPort": 8080}, {"name": "metrics", "containerPort": 9090}],
+			"readinessProbe": {"httpGet": {"path": "/ready", "port": "http"}, "periodSeconds": 5},
+			"livenessProbe": {"httpGet": {"path": "/live", "port": "http"}},
+			"volumeMounts": [{"name": "cache", "mountPath": "/cache"}]
+		}]
+	}
+}`
+
 func newIcecream(name string, pods int) *v1alpha1.Icecream {
-	return &v1alpha1.Icecream{
+	ice := &v1alpha1.Icecream{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"team": "shop"}},
 		Spec: v1alpha1.IcecreamSpec{
 			Replicas: ptr.To(int32(pods)),
@@ -128,16 +151,24 @@ func newIcecream(name string, pods int) *v1alpha1.Icecream {
 			},
 		},
 	}
+	if withTemplate {
+		ice.Spec.Template = &runtime.RawExtension{Raw: []byte(template)}
+	}
+	return ice
 }
 
 func replicaSetName(d *appsv1.Deployment) string { return d.Name + "-" + templateHash }
 
 // createDeployment creates the Deployment of an Icecream, with the status after its rollout.
 func (o *objects) createDeployment(ctx context.Context, ice *v1alpha1.Icecream) (*appsv1.Deployment, error) {
-	d := icecream.NewDeployment(ice)
-	d.Annotations["deployment.kubernetes.io/revision"] = "1"
-	d, err := o.kube.AppsV1().Deployments(namespace).Create(ctx, d, metav1.CreateOptions{})
+	deployments := o.kube.AppsV1().Deployments(namespace)
+	create := icecream.Decide(icecream.Observed{Now: o.now.Time, Icecream: ice}).Apply
+	d, err := deployments.Patch(ctx, ice.Name, create.Type, create.Body, create.Options(icecream.FieldManager))
 	if err != nil {
+		return nil, err
+	}
+	revision := []byte(`{"metadata":{"annotations":{"deployment.kubernetes.io/revision":"1"}}}`)
+	if d, err = deployments.Patch(ctx, d.Name, types.MergePatchType, revision, metav1.PatchOptions{}); err != nil {
 		return nil, err
 	}
 	condition := func(of appsv1.DeploymentConditionType, reason, message string) appsv1.DeploymentCondition {
@@ -152,7 +183,7 @@ func (o *objects) createDeployment(ctx context.Context, ice *v1alpha1.Icecream) 
 			condition(appsv1.DeploymentProgressing, "NewReplicaSetAvailable", fmt.Sprintf("ReplicaSet %q has successfully progressed.", replicaSetName(d))),
 		},
 	}
-	return o.kube.AppsV1().Deployments(namespace).UpdateStatus(ctx, d, metav1.UpdateOptions{})
+	return deployments.UpdateStatus(ctx, d, metav1.UpdateOptions{})
 }
 
 // createPod creates the n-th Pod of a Deployment, which runs on the node.

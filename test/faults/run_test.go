@@ -23,6 +23,7 @@ import (
 
 	localcluster "nicoleh.io/k8s-controller/hack/local-cluster/cluster"
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
+	"nicoleh.io/k8s-controller/pkg/kit/patch"
 	"nicoleh.io/k8s-controller/test/faults/fault"
 	"nicoleh.io/k8s-controller/test/lab"
 )
@@ -213,7 +214,7 @@ func (r *run) recovers(t *testing.T, budget int) {
 	r.comesToRest(t)
 
 	writes := r.Requests(t).Resource("deployments").Writes()
-	created, deleted := writes.Where(isAccepted("create")), writes.Where(isAccepted("delete"))
+	created, deleted := writes.Where(isCreation), writes.Where(isAccepted("delete"))
 	if len(created) != 1 || len(deleted) > 0 {
 		t.Errorf("the Deployments that were created: %v, and deleted: %v; want one and none", created.ByObject(), deleted.ByObject())
 	}
@@ -225,6 +226,9 @@ func (r *run) recovers(t *testing.T, budget int) {
 	}
 	r.returnsGoroutines(t)
 }
+
+// isCreation reports whether a request has created an object: also an apply can.
+func isCreation(e *localcluster.AuditEvent) bool { return e.Code == http.StatusCreated }
 
 // requests returns the requests of the namespace's controllers that have arrived at the API
 // server, except watches and those for their Lease.
@@ -311,6 +315,7 @@ func (r *run) endState(ctx context.Context) (s endState, err error) {
 	}
 	d := all.Items[0]
 	delete(d.Annotations, "deployment.kubernetes.io/revision") // Edits may have been rolled out as one.
+	delete(d.Annotations, patch.AnnotationAsked)               // a digest of the owner's UID, too
 	s = endState{Labels: d.Labels, Annotations: d.Annotations, Spec: d.Spec, Status: ice.Status}
 	for _, owner := range d.OwnerReferences {
 		if owner.UID != ice.UID {

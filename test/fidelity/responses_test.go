@@ -32,13 +32,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
+	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
+	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
+	metav1ac "k8s.io/client-go/applyconfigurations/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
-	"nicoleh.io/k8s-controller/pkg/kit/patch"
 	"nicoleh.io/k8s-controller/test/lab"
 )
 
@@ -149,14 +151,34 @@ func (c *causes) all() map[string]func(*causes) error {
 		},
 		"it is gone": func(c *causes) error { return c.patch(c.namespace(""), `{"metadata":{"labels":{"a":"b"}}}`) },
 		"it has another UID": func(c *causes) error {
-			ns, other := c.namespace(""), cone()
+			ns := c.namespace("")
 			c.must(c.create(c.kube, ns, cone()))
-			other.UID = "00000000-0000-0000-0000-000000000001"
-			want := other.DeepCopy()
-			want.Labels = map[string]string{"a": "b"}
-			body, err := patch.IfUID(other, want)
-			c.must(err)
-			return c.patch(ns, string(body))
+			return c.patch(ns, `{"metadata":{"uid":"00000000-0000-0000-0000-000000000001"}}`)
+		},
+		"an apply has the UID of nothing": func(c *causes) error {
+			want := applied()
+			want.WithUID("00000000-0000-0000-0000-000000000001")
+			return c.apply(c.namespace(""), want)
+		},
+		"an apply meets another selector": func(c *causes) error {
+			ns, want := c.namespace(""), applied()
+			c.must(c.create(c.kube, ns, cone()))
+			want.Spec.Selector.MatchLabels["app"] = "cup"
+			want.Spec.Template.Labels["app"] = "cup"
+			return c.apply(ns, want)
+		},
+		"an apply meets another controller": func(c *causes) error {
+			ns, d, want := c.namespace(""), cone(), applied()
+			owner := metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "menu", UID: "menu", Controller: ptr.To(true)}
+			d.OwnerReferences = []metav1.OwnerReference{owner}
+			c.must(c.create(c.kube, ns, d))
+			want.WithOwnerReferences(metav1ac.OwnerReference().WithAPIVersion("v1").WithKind("ConfigMap").WithName("other").WithUID("other").WithController(true))
+			return c.apply(ns, want)
+		},
+		"an apply has a variable twice": func(c *causes) error {
+			want := applied()
+			want.Spec.Template.Spec.Containers[0].WithEnv(corev1ac.EnvVar().WithName("A"), corev1ac.EnvVar().WithName("A"))
+			return c.apply(c.namespace(""), want)
 		},
 		"a quota that several write":   (*causes).contestedQuota,
 		"its namespace does not exist": func(c *causes) error { return c.create(c.kube, "nowhere", cone()) },
@@ -300,6 +322,20 @@ func (c *causes) post(kube kubernetes.Interface, ns string) *rest.Request {
 
 func (c *causes) create(kube kubernetes.Interface, ns string, d *appsv1.Deployment) error {
 	return c.post(kube, ns).Body(d).Do(c.t.Context()).Error()
+}
+
+// applied returns cone as something to apply.
+func applied() *appsv1ac.DeploymentApplyConfiguration {
+	labels := func() map[string]string { return map[string]string{"app": "cone"} }
+	return appsv1ac.Deployment("cone", "").WithSpec(appsv1ac.DeploymentSpec().
+		WithSelector(metav1ac.LabelSelector().WithMatchLabels(labels())).
+		WithTemplate(corev1ac.PodTemplateSpec().WithLabels(labels()).WithSpec(corev1ac.PodSpec().
+			WithContainers(corev1ac.Container().WithName("icecream").WithImage("registry.example/cone:1")))))
+}
+
+func (c *causes) apply(ns string, want *appsv1ac.DeploymentApplyConfiguration) error {
+	_, err := c.kube.AppsV1().Deployments(ns).Apply(c.t.Context(), want.WithNamespace(ns), metav1.ApplyOptions{FieldManager: "parlor", Force: true})
+	return err
 }
 
 func (c *causes) patch(ns, body string) error {

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/tools/cache"
@@ -28,12 +29,13 @@ type invariantChecker struct {
 
 	mu         sync.Mutex
 	violations map[string][]error // by namespace
+	ending     sets.Set[string]   // namespaces that are about to be deleted
 }
 
 // startInvariantChecker starts a checker, which watches until stop is called.
 func startInvariantChecker(client dynamic.Interface) (*invariantChecker, error) {
 	ctx, cancel := context.WithCancel(context.Background())
-	c := &invariantChecker{cancel: cancel, factory: dynamicinformer.NewDynamicSharedInformerFactory(client, 0), violations: map[string][]error{}}
+	c := &invariantChecker{cancel: cancel, factory: dynamicinformer.NewDynamicSharedInformerFactory(client, 0), violations: map[string][]error{}, ending: sets.Set[string]{}}
 	icecreams := c.factory.ForResource(v1alpha1.Resource("icecreams").WithVersion(v1alpha1.GroupVersion.Version)).Informer()
 	if _, err := icecreams.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    c.check,
@@ -58,12 +60,13 @@ func (c *invariantChecker) stop() error {
 	return errors.Join(all[:min(len(all), most)]...)
 }
 
-// takeViolations removes and returns the violations in a namespace so far. The error that stop
-// returns does not include them.
+// takeViolations removes and returns the violations in a namespace so far, which is about to be deleted. The error
+// that stop returns does not include them.
 func (c *invariantChecker) takeViolations(namespace string) []error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	defer delete(c.violations, namespace)
+	c.ending.Insert(namespace)
 	return c.violations[namespace]
 }
 
@@ -76,7 +79,7 @@ func (c *invariantChecker) check(obj any) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, violation := range violationsIn(object, ice) {
+	for _, violation := range violationsIn(object, ice, c.ending.Has(ice.Namespace)) {
 		c.violations[ice.Namespace] = append(c.violations[ice.Namespace], fmt.Errorf("Icecream %s, resource version %s, generation %d: %s; status %+v",
 			cache.MetaObjectToName(ice), ice.ResourceVersion, ice.Generation, violation, ice.Status))
 	}
@@ -98,8 +101,9 @@ func decoded(object *unstructured.Unstructured) *v1alpha1.Icecream {
 	return ice
 }
 
-// violationsIn returns the inconsistencies within the status of an Icecream.
-func violationsIn(object *unstructured.Unstructured, ice *v1alpha1.Icecream) (found []string) {
+// violationsIn returns the inconsistencies within the status of an Icecream. Pods are the first objects of a namespace
+// that is ending to be deleted, and the Deployment's status follows.
+func violationsIn(object *unstructured.Unstructured, ice *v1alpha1.Icecream, isEnding bool) (found []string) {
 	violated := func(is bool, format string, args ...any) {
 		if is {
 			found = append(found, fmt.Sprintf(format, args...))
@@ -143,7 +147,7 @@ func violationsIn(object *unstructured.Unstructured, ice *v1alpha1.Icecream) (fo
 		}
 		violated(is.ObservedGeneration != s.ObservedGeneration, "condition %s describes generation %d, but the status describes generation %d", condition, is.ObservedGeneration, s.ObservedGeneration)
 	}
-	if read.Status == status.CurrentStatus {
+	if read.Status == status.CurrentStatus && !isEnding {
 		found = append(found, violationsOfCurrent(ice)...)
 	}
 	return found

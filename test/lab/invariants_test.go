@@ -46,7 +46,7 @@ func TestInvariants(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := strings.Join(violationsIn(&unstructured.Unstructured{Object: object}, ice), "\n")
+			got := strings.Join(violationsIn(&unstructured.Unstructured{Object: object}, ice, false), "\n")
 			if (test.want == "") != (got == "") || !strings.Contains(got, test.want) {
 				t.Errorf("violations are %q, want %q", got, test.want)
 			}

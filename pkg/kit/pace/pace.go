@@ -14,7 +14,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
@@ -44,17 +43,12 @@ type Attempt struct {
 	Count   int       // how often in a row the same wish had the same outcome
 	Since   time.Time // of the first of these
 	At      time.Time // of the last
-
-	// Made is what admission made of the last wish that was accepted, and MadeOf that wish; nil if it
-	// stored what was asked for.
-	Made   runtime.Object
-	MadeOf Wish
 }
 
 // Then returns the attempt that follows a: a write of wish that failed with failure, or was stored if that is nil.
 // Another scale does not restart the count of failures: an autoscaler would undo the back-off.
 func (a Attempt) Then(wish Wish, failure error, now time.Time) Attempt {
-	next := Attempt{Wish: wish, Failure: response.Brief(failure), Count: 1, Since: now, At: now, Made: a.Made, MadeOf: a.MadeOf}
+	next := Attempt{Wish: wish, Failure: response.Brief(failure), Count: 1, Since: now, At: now}
 	isAgain := a.Wish == wish || failure != nil && a.Wish.Digest == wish.Digest
 	if isAgain && a.outcome() == refused && next.outcome() == failed {
 		return a // The server failed before it could refuse again.
@@ -130,7 +124,7 @@ func (a *Attempts) Last(of metav1.Object) Attempt { return a.record(of).attempt 
 // Settle notes that nothing is left to write for an object. So a failure that is past counts no more.
 func (a *Attempts) Settle(of metav1.Object) {
 	if r := a.record(of); r.attempt.Failure != nil {
-		a.Note(of, Attempt{Made: r.attempt.Made, MadeOf: r.attempt.MadeOf})
+		a.Note(of, Attempt{})
 	}
 }
 

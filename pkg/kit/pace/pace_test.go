@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -164,17 +163,6 @@ func TestIsContested(t *testing.T) {
 		last, at := row(test.writes...)
 		if is, quietAfter := last.IsContested(test.isReverted, at.Add(test.after)); is != test.want || quietAfter != test.quietAfter {
 			t.Errorf("%s: %t, quiet after %s; want %t, %s", name, is, quietAfter, test.want, test.quietAfter)
-		}
-	}
-}
-
-// What admission made of a wish is known until the next accepted write.
-func TestMadeSurvivesFailures(t *testing.T) {
-	last, _ := row(accepted(0))
-	last.Made, last.MadeOf = &corev1.Pod{}, wish
-	for _, outcome := range []error{refusal, errLost, nil} {
-		if last = last.Then(other, outcome, now); last.Made == nil || last.MadeOf != wish {
-			t.Errorf("after %v, it is lost", outcome)
 		}
 	}
 }

@@ -47,6 +47,15 @@ func IsStale(err error, resource schema.GroupResource, name string) bool {
 	return apierrors.IsInvalid(err) && ok && cause.Field == "metadata.uid"
 }
 
+// IsTaken reports whether a server-side apply that was to create an object has met one of somebody else: it has another
+// selector, which is immutable, or another controller.
+func IsTaken(err error) bool {
+	about := statusOf(err).Details
+	return apierrors.IsInvalid(err) && IsOwnValidation(err) && slices.ContainsFunc(about.Causes, func(cause metav1.StatusCause) bool {
+		return cause.Field == "spec.selector" || cause.Field == "metadata.ownerReferences"
+	})
+}
+
 // IsConflict reports whether somebody else's write came first: to the object, or to a quota that it
 // counts against.
 func IsConflict(err error) bool {
@@ -64,6 +73,9 @@ func IsByPolicy(err error) bool {
 // with the same code, and with causes that name no field.
 func IsOwnValidation(err error) bool {
 	status := statusOf(err)
+	if isOfApply(status) {
+		return true
+	}
 	return apierrors.IsInvalid(err) && !isByWebhook(status) && status.Details != nil && len(status.Details.Causes) > 0 &&
 		!slices.ContainsFunc(status.Details.Causes, func(cause metav1.StatusCause) bool { return cause.Field == "" })
 }
@@ -81,7 +93,7 @@ func IsRefusal(err error) bool {
 	case http.StatusUnauthorized, http.StatusRequestTimeout, http.StatusTooManyRequests:
 		return false
 	case http.StatusInternalServerError: // without a reason, it is etcd's
-		return status.Reason == metav1.StatusReasonInternalError
+		return status.Reason == metav1.StatusReasonInternalError || isOfApply(status)
 	default:
 		return status.Code >= http.StatusBadRequest && status.Code < http.StatusInternalServerError
 	}
@@ -121,6 +133,12 @@ func (b *brief) Status() metav1.Status { return b.status }
 // isByWebhook reports whether a webhook denied the request, with any code, reason and details.
 func isByWebhook(status metav1.Status) bool {
 	return strings.HasPrefix(status.Message, `admission webhook "`)
+}
+
+// isOfApply reports whether the body of a server-side apply has a field that the API server does not know, or a list
+// with a key twice (k8s.io/apimachinery/pkg/util/managedfields).
+func isOfApply(status metav1.Status) bool {
+	return status.Code == http.StatusInternalServerError && strings.HasPrefix(status.Message, "failed to create typed patch object")
 }
 
 // statusOf returns the API server's response; the zero value if there is none.

@@ -76,6 +76,7 @@ func meaning(err error, resource schema.GroupResource, name string) string {
 	}{
 		{"stale", response.IsStale(err, resource, name)},
 		{"conflict", response.IsConflict(err)},
+		{"taken", response.IsTaken(err)},
 		{"refusal", response.IsRefusal(err) && !response.IsStale(err, resource, name)},
 		{"policy", response.IsByPolicy(err)},
 		{"own validation", response.IsOwnValidation(err) && !response.IsStale(err, resource, name)},
