@@ -67,7 +67,7 @@ metadata:
 # all Icecreams and their Pods.
 ${namespace}"
   # What restricts an account comes before what it can do.
-  render writes-shared.yaml writes-icecream.yaml
+  render writes-shared.yaml writes-icecream.yaml policy-icecream.yaml
   values=policies.create=false render
 } >"${temp}/install.yaml"
 
@@ -89,7 +89,7 @@ ${namespace}"
 # that, and run hack/update-manifests.sh. For a single namespace (-namespace), bind the
 # rules of the ClusterRole there with a Role, as the chart does for its value
 # \"namespace\"."
-  render writes-icecream.yaml
+  render writes-icecream.yaml policy-icecream.yaml
   render rbac-icecream.yaml
 } >"${temp}/rbac-icecream.yaml"
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -12,6 +13,8 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"nicoleh.io/k8s-controller/hack/local-cluster/cluster"
 )
 
 // Privileges compares what the roles of artifacts/ grant to what controllers make
@@ -63,15 +66,30 @@ func (p *Privileges) read(ctx context.Context, l *Lab) error {
 		if !strings.HasPrefix(e.User, "system:serviceaccount:") || !strings.HasSuffix(e.User, ":"+ServiceAccount) || e.Resource == "" {
 			continue
 		}
-		permission := fmt.Sprintf("%s %s/%s", e.Verb, e.APIGroup, resourceOf(e))
-		switch {
-		case e.Decision == "allow":
-			p.used[permission] = true
-		case !l.hasRestarted.Load():
-			p.forbidden[fmt.Sprintf("%s (%s in %q)", permission, e.Name, e.Namespace)] = true
+		for _, permission := range permissionsFor(e) {
+			switch {
+			case e.Decision == "allow":
+				p.used[permission] = true
+			case !l.hasRestarted.Load():
+				p.forbidden[fmt.Sprintf("%s (%s in %q)", permission, e.Name, e.Namespace)] = true
+			}
 		}
 	}
 	return nil
+}
+
+// permissionsFor are those that a request takes. A patch that creates its object, as a server-side
+// apply does, takes two, and the audit log names one.
+func permissionsFor(e *cluster.AuditEvent) []string {
+	verbs := []string{e.Verb}
+	if e.Verb == "patch" && e.Code == http.StatusCreated {
+		verbs = append(verbs, "create")
+	}
+	var found []string
+	for _, verb := range verbs {
+		found = append(found, fmt.Sprintf("%s %s/%s", verb, e.APIGroup, resourceOf(e)))
+	}
+	return found
 }
 
 // boundRules are those of all roles that are bound to the service account of

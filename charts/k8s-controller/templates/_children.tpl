@@ -1,10 +1,11 @@
 {{/*
-A policy about what the controllers' account can write of one kind of child, and its binding.
+Policies about what the controllers' account can write of one kind of child, and their bindings.
 Anyone who can write Deployments can run anything with any service account. This account
 writes only objects that an Icecream controls, deletes none, adds nothing that keeps them from the
-garbage collector, and gives their Pods no power. Power is what the baseline Pod Security Standard
-forbids, a root user, any added capability, a service account, Secrets, and finalizers. What was there
-before can stay, so the controller can repair an object to which somebody else has given power.
+garbage collector, and gives their Pods no power, except in namespaces with the label
+controller.nicoleh.io/pods=unrestricted. Power is what the baseline Pod Security Standard forbids, a
+root user, any added capability, a service account, and Secrets. What was there before can stay, so
+the controller can repair an object to which somebody else has given power.
 
   root                   what all templates get
   name                   of the policy, between the release's name and "-writes"
@@ -13,7 +14,7 @@ before can stay, so the controller can repair an object to which somebody else h
 */}}
 {{- define "k8s-controller.childPolicy" -}}
 {{- $isIcecream := `o.kind == "Icecream" && o.apiVersion.startsWith("controller.nicoleh.io/")` }}
-{{- $pods := and .pods .root.Values.policies.restrictPods }}
+{{- $isControlled := printf "object.metadata.?ownerReferences.orValue([]).exists(o, o.?controller.orValue(false) && %s)" $isIcecream }}
 {{- $versions := list }}
 {{- range $file, $_ := .root.Files.Glob "files/crd-*.yaml" }}
 {{- range ($.root.Files.Get $file | fromYaml).spec.versions }}
@@ -26,7 +27,41 @@ before can stay, so the controller can repair an object to which somebody else h
     expression: 'request.operation == "UPDATE" ? oldObject.metadata.?ownerReferences.orValue([]) : []'
   - name: labelsBefore
     expression: 'request.operation == "UPDATE" ? oldObject.metadata.?labels.orValue({}) : {}'
-  {{- if $pods }}
+  validations:
+  - expression: request.operation != "DELETE" && {{ $isControlled }}
+    message: the Icecream controller may only write {{ .kind }}s that an Icecream controls, and may not delete them
+    reason: Forbidden
+  # The garbage collector deletes an object whose owners do not exist, if the API server knows their
+  # versions.
+  - expression: |-
+      request.operation == "DELETE" || object.metadata.?ownerReferences.orValue([]).all(o, o in variables.ownersBefore ||
+      o.kind == "Icecream" && {{ toJson $versions }}.exists(v, o.apiVersion == "controller.nicoleh.io/" + v))
+    message: the Icecream controller may not add owners other than Icecreams
+    reason: Forbidden
+  {{- include "k8s-controller.finalizersStay" . | nindent 2 }}
+  # No other controller, and an Icecream as an owner or the labels of an orphan.
+  - expression: |-
+      request.operation != "UPDATE" ||
+      variables.ownersBefore.all(o, !o.?controller.orValue(false) || {{ $isIcecream }}) &&
+      (variables.ownersBefore.exists(o, {{ $isIcecream }}) || "controller.nicoleh.io/icecream" in variables.labelsBefore &&
+      variables.labelsBefore[?"app.kubernetes.io/managed-by"].orValue("") == "icecream-controller")
+    message: the Icecream controller may not change {{ .kind }}s of other owners
+    reason: Forbidden
+  {{- if .pods }}
+  - expression: |-
+      request.operation == "DELETE" || object.spec.template.?metadata.?finalizers.orValue([]).all(f,
+      request.operation == "UPDATE" && f in oldObject.spec.template.?metadata.?finalizers.orValue([]))
+    message: the Icecream controller may not give Pods finalizers
+    reason: Forbidden
+  {{- end }}
+---
+{{ include "k8s-controller.policyBinding" (list .root .name) }}
+{{- if .pods }}
+---
+# What the Pods of these {{ .kind }}s can do. A policy of its own, because it also denies what the
+# controller does for an Icecream whose template asks for more. So its denials are no alert.
+{{ include "k8s-controller.policy" (list .root (printf "%s-pods" .name) .group .resource (list "CREATE" "UPDATE")) }}
+  variables:
   # The Pod template after the write and, if there was one, before it; its containers likewise.
   - name: templates
     expression: '[object.spec.template] + (request.operation == "UPDATE" ? [oldObject.spec.template] : [])'
@@ -48,7 +83,6 @@ before can stay, so the controller can repair an object to which somebody else h
         t.spec.?securityContext.?appArmorProfile.?type.orValue("") == "Unconfined" ? "no AppArmor" : "",
         t.spec.?securityContext.?seLinuxOptions.optMap(s, "SELinux " + s.?user.orValue("") + ":" + s.?role.orValue("") + ":" + s.?type.orValue("")).orValue(""),
         t.spec.?securityContext.?windowsOptions.?hostProcess.orValue(false) ? "hostProcess" : ""] +
-      t.?metadata.?finalizers.orValue([]).map(f, "finalizer " + f) +
       t.spec.?securityContext.?sysctls.orValue([]).map(s, "sysctl " + s.name + "=" + s.value) +
       t.?metadata.?annotations.orValue({}).filter(k, k.startsWith("container.apparmor.security.beta.kubernetes.io/") &&
         t.metadata.annotations[k] == "unconfined") +
@@ -76,33 +110,18 @@ before can stay, so the controller can repair an object to which somebody else h
         "Secret " + e.valueFrom.secretKeyRef.?name.orValue("") + "/" + e.valueFrom.secretKeyRef.key)) + [[]])
   - name: added
     expression: ([variables.podPower] + variables.containerPower).map(p, p[0].filter(s, s != "" && !(s in p[1])).join(", ")).filter(s, s != "").join(", ")
-  {{- end }}
   validations:
-  - expression: request.operation != "DELETE" && object.metadata.?ownerReferences.orValue([]).exists(o, o.?controller.orValue(false) && {{ $isIcecream }})
-    message: the Icecream controller may only write {{ .kind }}s that an Icecream controls, and may not delete them
-    reason: Forbidden
-  # The garbage collector deletes an object whose owners do not exist, if the API server knows their
-  # versions.
+  # The label is of the namespace, which a tenant cannot change. The other policy denies what no
+  # Icecream controls; denied by both, it would have either message.
   - expression: |-
-      request.operation == "DELETE" || object.metadata.?ownerReferences.orValue([]).all(o, o in variables.ownersBefore ||
-      o.kind == "Icecream" && {{ toJson $versions }}.exists(v, o.apiVersion == "controller.nicoleh.io/" + v))
-    message: the Icecream controller may not add owners other than Icecreams
+      namespaceObject.metadata.?labels[?"controller.nicoleh.io/pods"].orValue("") == "unrestricted" || variables.added == "" ||
+      !{{ $isControlled }}
+    message: the Icecream controller may not give Pods a service account, a token, a Secret, anything of the host, or privileges
+    messageExpression: |-
+      "the Icecream controller may not give Pods more power: " + variables.added +
+      " (to allow that in this namespace, label it: kubectl label namespace " + request.namespace + " controller.nicoleh.io/pods=unrestricted)"
     reason: Forbidden
-  {{- include "k8s-controller.finalizersStay" . | nindent 2 }}
-  # No other controller, and an Icecream as an owner or the labels of an orphan.
-  - expression: |-
-      request.operation != "UPDATE" ||
-      variables.ownersBefore.all(o, !o.?controller.orValue(false) || {{ $isIcecream }}) &&
-      (variables.ownersBefore.exists(o, {{ $isIcecream }}) || "controller.nicoleh.io/icecream" in variables.labelsBefore &&
-      variables.labelsBefore[?"app.kubernetes.io/managed-by"].orValue("") == "icecream-controller")
-    message: the Icecream controller may not change {{ .kind }}s of other owners
-    reason: Forbidden
-  {{- if $pods }}
-  - expression: request.operation == "DELETE" || variables.added == ""
-    message: the Icecream controller may not give Pods a service account, a token, a Secret, anything of the host, privileges, or a finalizer
-    messageExpression: '"the Icecream controller may not give Pods more power: " + variables.added + " (if the cluster''s own policies add that, set policies.restrictPods in the chart''s values to false)"'
-    reason: Forbidden
-  {{- end }}
 ---
-{{ include "k8s-controller.policyBinding" (list .root .name) }}
+{{ include "k8s-controller.policyBinding" (list .root (printf "%s-pods" .name)) }}
+{{- end }}
 {{- end }}

@@ -243,6 +243,9 @@ func contractors(s site) {
 	if !strings.Contains(output, "contractors use images from registry.example") {
 		s.Errorf("an image from elsewhere is not refused: %s", output)
 	}
+	if output, err := create("registry.example/x:1, template: {}", "contractors"); err == nil || !strings.Contains(output, "and no template") {
+		s.Errorf("a template is not refused: %s", output)
+	}
 	if output, err := create("registry.example/x:1", "contractors"); err != nil {
 		s.Errorf("an image from the registry is refused: %s", output)
 	}
