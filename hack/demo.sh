@@ -129,6 +129,15 @@ show kubectl get icecreams -o wide
 recorded Synced 3
 show kubectl events --for="${ice}"
 
+title "A variable, a probe and a volume"
+template=artifacts/examples/example-template.yaml
+show cat "${template}"
+show kubectl apply -f "${template}"
+show kubectl wait --for=condition=Ready --timeout="${deadline}" icecream/example-template
+show kubectl get deployment example-template \
+  -o custom-columns='GREETING:..env[*].value,PROBE:..readinessProbe.httpGet.path,VOLUME:..volumeMounts[*].mountPath'
+show kubectl delete -f "${template}"
+
 title "An image that does not exist, and a correction"
 sed -n '/^```yaml$/,/^```$/{/^```/!p;}' README.md >"${dir}/pistachio.yaml"
 correction='{"spec":{"image":"registry.example/pistachio:1"}}'

@@ -14,7 +14,23 @@ import (
 	"nicoleh.io/k8s-controller/test/lab"
 )
 
-var manifest = regexp.MustCompile("(?s)\n```yaml\n# \\S+\\.yaml\n(.*?)\n```\n")
+var manifest = regexp.MustCompile("(?s)\n```yaml\n# (\\S+)\\.yaml\n(.*?)\n```\n")
+
+// manifests returns the manifests of docs/using.md by their file names, and the whole page.
+func manifests(t *testing.T, l *lab.Lab) (found map[string]string, page string) {
+	t.Helper()
+	using, err := os.ReadFile(l.Path("docs/using.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	found = map[string]string{}
+	for _, match := range manifest.FindAllStringSubmatch(string(using), -1) {
+		if strings.Contains(match[2], "\nkind: ") {
+			found[match[1]] = match[2]
+		}
+	}
+	return found, string(using)
+}
 
 // The manifests of docs/using.md find the Icecream and its Pods, and scale it.
 func TestNextToAnIcecream(t *testing.T) {
@@ -22,13 +38,10 @@ func TestNextToAnIcecream(t *testing.T) {
 	n := NewNamespace(t)
 	kubectl(t, n.Lab, "apply", "-f", "testdata/verticalpodautoscaler.yaml")
 	kubectl(t, n.Lab, "wait", `--for=jsonpath={.status.conditions[?(@.type=="Established")].status}=True`, "-f", "testdata/verticalpodautoscaler.yaml")
-	using, err := os.ReadFile(n.Lab.Path("docs/using.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, found := range manifest.FindAllSubmatch(using, -1) {
-		if strings.Contains(string(found[1]), "\nkind: ") {
-			n.Apply(t, string(found[1]))
+	found, _ := manifests(t, n.Lab)
+	for file, text := range found {
+		if !strings.HasPrefix(file, "template/") {
+			n.Apply(t, text)
 		}
 	}
 	n.EventuallyReady(t, "shop")
@@ -59,6 +72,68 @@ func TestNextToAnIcecream(t *testing.T) {
 	for _, selected := range []string{selector, n.Kubectl(t, "get", "networkpolicy/shop", `-o=go-template={{range $k, $v := .spec.podSelector.matchLabels}}{{$k}}={{$v}}{{end}}`)} {
 		if err := selects(t, n, selected, "icecream", 4); err != nil {
 			t.Errorf("%s: %v", selected, err)
+		}
+	}
+}
+
+// The templates of docs/using.md do what it says, in a namespace with the label that it names. Without
+// them, what they have set is gone. A misspelt one is reported in the words of the page.
+func TestTemplatesOfThePage(t *testing.T) {
+	t.Parallel()
+	n := NewNamespace(t)
+	found, page := manifests(t, n.Lab)
+	label := regexp.MustCompile(`kubectl label namespace NAMESPACE (\S+)`).FindStringSubmatch(page)
+	removal := regexp.MustCompile(`kubectl patch icecream variable --type=merge -p '(.+)'`).FindStringSubmatch(page)
+	misspelt := regexp.MustCompile(`\nspec\.template: unknown field "spec\.containers\[0\]\.(\w+)"\n`).FindStringSubmatch(page)
+	if label == nil || removal == nil || misspelt == nil {
+		t.Fatal("the page does not name the label, the removal, or a misspelt field")
+	}
+	kubectl(t, n.Lab, "label", "namespace", n.Name, label[1])
+	n.Kubectl(t, "create", "serviceaccount", "reader")
+	n.Kubectl(t, "create", "secret", "generic", "password", "--from-literal=PASSWORD=secret")
+	const container = `{.spec.template.spec.containers[?(@.name=="icecream")]`
+	for _, c := range []struct{ name, path, with, without string }{
+		{"variable", container + `.env}`, `[{"name":"GREETING","value":"hello"}]`, ``},
+		{"command", container + `.command}` + container + `.args}`, `["nginx"]["-e","stderr","-g","daemon off;"]`, ``},
+		{"probe", container + `.readinessProbe.httpGet.port}`, `8080`, ``},
+		{
+			"volume", `{.spec.template.spec.volumes[*].emptyDir.sizeLimit} ` + container + `.securityContext}`,
+			`64Mi {"allowPrivilegeEscalation":false,"capabilities":{"drop":["ALL"]},"readOnlyRootFilesystem":true}`,
+			` {"allowPrivilegeEscalation":false,"capabilities":{"drop":["ALL"]}}`,
+		},
+		{
+			"account", `{.spec.template.spec.serviceAccountName} {.spec.template.spec.automountServiceAccountToken} ` + container + `.envFrom}`,
+			`reader true [{"secretRef":{"name":"password"}}]`, ` false `,
+		},
+		{"sidecar", `{.spec.template.spec.containers[*].name}`, `icecream proxy`, `icecream`},
+	} {
+		text := found["template/"+c.name]
+		delete(found, "template/"+c.name)
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			requireShows := func(want string) {
+				t.Helper()
+				n.EventuallyReady(t, c.name)
+				if got := n.Kubectl(t, "get", "deployment", c.name, "-o=jsonpath="+c.path); got != want {
+					t.Errorf("the Deployment has %s, want %s", got, want)
+				}
+			}
+			n.Apply(t, text)
+			requireShows(c.with)
+			if wrong := strings.Replace(text, "env:", misspelt[1]+":", 1); wrong != text {
+				n.Apply(t, wrong)
+				n.EventuallyStalled(t, c.name, "InvalidSpec")
+				if words := n.Kubectl(t, "get", "icecream", c.name, `-o=jsonpath={.status.conditions[?(@.type=="Ready")].message}`); words != strings.TrimSpace(misspelt[0]) {
+					t.Errorf("the message is %q", words)
+				}
+			}
+			n.Kubectl(t, "patch", "icecream", c.name, "--type=merge", "-p", removal[1])
+			requireShows(c.without)
+		})
+	}
+	for file := range found {
+		if strings.HasPrefix(file, "template/") {
+			t.Errorf("nobody tries %s.yaml", file)
 		}
 	}
 }
