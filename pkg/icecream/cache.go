@@ -21,11 +21,11 @@ import (
 // code reads, and clips lists and texts that nothing else bounds: an entry has a few kilobytes at most, and more only
 // for what spec.template asks for. These functions are the transforms of the informers.
 
-// The most that is kept of a list, and in bytes of a text and of the names of our fields.
+// The most that is kept.
 const (
-	maxItems  = 32 // as many resources as the schema of Icecreams admits
-	maxText   = 1024
-	maxFields = 4 * maxTemplate
+	maxItems  = 32              // of a list
+	maxText   = 1024            // bytes of a text
+	maxFields = 4 * maxTemplate // bytes of our managed fields, which repeat the keys of lists
 )
 
 // notDecoded is the annotation by which package lenient marks an object in memory.
