@@ -220,7 +220,7 @@ func TestDrift(t *testing.T) {
 	}
 }
 
-// A resource that leaves the spec leaves the Deployment, and those that others have added stay.
+// A resource that is removed from the spec is removed from the Deployment. Resources that others have added stay.
 func TestResourcesThatLeaveTheSpec(t *testing.T) {
 	asks := func(amounts ...string) *v1alpha1.Icecream {
 		list := corev1.ResourceList{}
@@ -273,8 +273,7 @@ func TestPullPolicy(t *testing.T) {
 	}
 }
 
-// An Icecream that adopts a Deployment gets none of what the template of a previous Icecream has set: its image is
-// somebody else's.
+// Adoption removes what the template of a previous Icecream has set: the new Icecream can have somebody else's image.
 func TestAdoptionEndsTheTemplateBefore(t *testing.T) {
 	before := newIcecream(withTemplate(`{"spec":{"serviceAccountName":"bank","containers":[{"name":"icecream","env":[{"name":"A","value":"a"}]}]}}`))
 	store := edited(t, applied(t, apiserver.Store{}, before), orphaned)

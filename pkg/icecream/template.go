@@ -24,7 +24,7 @@ const (
 )
 
 // addTemplate merges a part of a Pod template over ours: maps key by key, and the container icecream over our container.
-// Any other list replaces ours. Nulls and empty lists and maps say nothing. If there is an error, pods is undefined.
+// Any other list replaces ours. Nulls, empty lists and empty maps change nothing. After an error, pods is undefined.
 func addTemplate(pods *corev1ac.PodTemplateSpecApplyConfiguration, part *runtime.RawExtension) error {
 	if part == nil {
 		return nil
@@ -75,8 +75,8 @@ func overlay[T any](base, over *T) error {
 	return json.Unmarshal(set, base) // keeps what set does not have
 }
 
-// setDependent sets the fields that the API server would derive from other fields when it creates an object, and would
-// then keep when those change.
+// setDependent sets fields that the API server derives from others when it creates an object. It would not change them
+// when the others change: see kubernetes/kubernetes#72519 and #108208.
 func setDependent(pods *corev1ac.PodSpecApplyConfiguration) {
 	pods.ServiceAccountName = cmp.Or(pods.ServiceAccountName, pods.DeprecatedServiceAccount)
 	pods.DeprecatedServiceAccount = pods.ServiceAccountName

@@ -78,8 +78,8 @@ func (p *Privileges) read(ctx context.Context, l *Lab) error {
 	return nil
 }
 
-// permissionsFor are those that a request takes. A patch that creates its object, as a server-side
-// apply does, takes two, and the audit log names one.
+// permissionsFor returns the permissions that a request requires. A patch that creates its object, such as a
+// server-side apply, requires two, and the audit log names one of them.
 func permissionsFor(e *cluster.AuditEvent) []string {
 	verbs := []string{e.Verb}
 	if e.Verb == "patch" && e.Code == http.StatusCreated {

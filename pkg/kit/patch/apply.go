@@ -44,13 +44,13 @@ func (r *Request) Options(manager string) metav1.PatchOptions {
 
 // Apply returns the server-side apply by which an object of a built-in type becomes as want says, and what identifies
 // that wish. want is an apply configuration with all fields that the manager sets. The API server creates the object,
-// or sets these fields, removes those that the manager applied before, and leaves those of others.
+// or sets these fields, removes fields that the manager applied earlier and no longer sets, and keeps all others.
 //
-// The request is nil if the manager has applied just that, and nobody has changed or removed a field of it since:
-// metadata.managedFields says so. What admission has made of a request is thus kept. The replicas are left to [Scale].
+// The request is nil if want was already applied and, according to metadata.managedFields, nobody has changed or removed
+// one of its fields since. So changes that admission made to a request stay. The replicas are left to [Scale].
 //
-// The UID of live is a precondition. If live is nil, see response.IsTaken. An error names the field of want that does
-// not exist, or is twice in a list.
+// The UID of live is a precondition. If live is nil, see response.IsTaken. An error names a field of want that does not
+// exist, or that occurs twice in a list.
 func Apply[O any, T interface {
 	*O
 	metav1.Object
@@ -86,13 +86,12 @@ func Apply[O any, T interface {
 	return wish, &Request{types.ApplyPatchType, body}, err
 }
 
-// Scale returns a merge patch of nothing but spec.replicas, from the number that live has to another one. So it changes
-// nothing else, even if a policy has altered that or Apply is refused. It is nil if there is nothing to change, or if
-// admission has made the number of the one that was asked for.
+// Scale returns a merge patch that changes only spec.replicas. So it works even if Apply is refused, and undoes nothing
+// that admission has changed. It is nil if the numbers are equal, or if to
+// was asked for and admission made it from.
 func Scale(manager string, live metav1.Object, from, to int32) *Request {
 	was := asked(live)
-	isMade := was.Scale == to && ownFields(manager, live).Has(fieldpath.MakePathOrDie("spec", "replicas"))
-	if from == to || isMade {
+	if from == to || was.Scale == to && ownFields(manager, live).Has(fieldpath.MakePathOrDie("spec", "replicas")) {
 		return nil
 	}
 	was.Scale = to
@@ -106,7 +105,7 @@ func Scale(manager string, live metav1.Object, from, to int32) *Request {
 // format returns the value of the annotation for a wish.
 func format(wish pace.Wish) string { return fmt.Sprintf("%s/%d", wish.Digest, wish.Scale) }
 
-// asked returns the wish that was last asked for; the zero value if nobody knows.
+// asked returns the last wish that was asked for; the zero value if that is unknown.
 func asked(live metav1.Object) pace.Wish {
 	digest, number, _ := strings.Cut(live.GetAnnotations()[AnnotationAsked], "/")
 	scale, err := strconv.ParseInt(number, 10, 32)
@@ -152,7 +151,7 @@ func ownFields(manager string, live metav1.Object) *fieldpath.Set {
 	return own
 }
 
-// OwnEntries returns the entries of a manager, which are what a cache has to keep of an object's managed fields.
+// OwnEntries returns the entries of a manager: a cache needs no others.
 func OwnEntries(manager string, entries []metav1.ManagedFieldsEntry) (own []metav1.ManagedFieldsEntry) {
 	for _, entry := range entries {
 		if entry.Manager == manager && entry.Subresource == "" {
