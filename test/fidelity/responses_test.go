@@ -236,7 +236,7 @@ func (c *causes) all() map[string]func(*causes) error {
 		},
 		"a mutating policy fails to be applied": func(c *causes) error {
 			return c.mutatingPolicy("does-not-fit", `Object{spec: Object.spec{template: Object.spec.template{spec: Object.spec.template.spec{containers: [
-				Object.spec.template.spec.containers{name: "icecream", env: [Object.spec.template.spec.containers.env{name: "A",
+				Object.spec.template.spec.containers{name: "main", env: [Object.spec.template.spec.containers.env{name: "A",
 				valueFrom: Object.spec.template.spec.containers.env.valueFrom{secretKeyRef:
 				Object.spec.template.spec.containers.env.valueFrom.secretKeyRef{name: "a", key: "b"}}}]}]}}}}`)
 		},
@@ -282,7 +282,7 @@ func cone() *appsv1.Deployment {
 			Selector: &metav1.LabelSelector{MatchLabels: labels},
 			Template: corev1.PodTemplateSpec{
 				ObjectMeta: metav1.ObjectMeta{Labels: labels},
-				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "icecream", Image: "registry.example/cone:1"}}},
+				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "registry.example/cone:1"}}},
 			},
 		},
 	}
@@ -330,7 +330,7 @@ func applied() *appsv1ac.DeploymentApplyConfiguration {
 	return appsv1ac.Deployment("cone", "").WithSpec(appsv1ac.DeploymentSpec().
 		WithSelector(metav1ac.LabelSelector().WithMatchLabels(labels())).
 		WithTemplate(corev1ac.PodTemplateSpec().WithLabels(labels()).WithSpec(corev1ac.PodSpec().
-			WithContainers(corev1ac.Container().WithName("icecream").WithImage("registry.example/cone:1")))))
+			WithContainers(corev1ac.Container().WithName("main").WithImage("registry.example/cone:1")))))
 }
 
 func (c *causes) apply(ns string, want *appsv1ac.DeploymentApplyConfiguration) error {
