@@ -31,7 +31,6 @@ import (
 	"nicoleh.io/k8s-controller/pkg/generated/informers/externalversions"
 	listers "nicoleh.io/k8s-controller/pkg/generated/listers/samplecontroller/v1alpha1"
 	"nicoleh.io/k8s-controller/pkg/icecream"
-	"nicoleh.io/k8s-controller/pkg/kit/backoff"
 	"nicoleh.io/k8s-controller/pkg/kit/consistency"
 	"nicoleh.io/k8s-controller/pkg/kit/kstatus"
 	"nicoleh.io/k8s-controller/pkg/kit/lenient"
@@ -171,7 +170,7 @@ func (c *Controller) sync(ctx context.Context, name cache.ObjectName) (requeueAf
 	if err != nil && errReport != nil {
 		return 0, errors.Join(err, errReport)
 	}
-	return backoff.MinRequeue(recheckAfter, reportAfter), cmp.Or(err, errReport)
+	return pace.Sooner(recheckAfter, reportAfter), cmp.Or(err, errReport)
 }
 
 // observe reads from the caches what there is to know about an Icecream. If the Icecream is

@@ -26,7 +26,7 @@ echo 'go 1.26.0' >"${temp}/go.work"
 (cd "${temp}/generated" && set -a && . hack/build.env && go mod vendor)
 "${temp}/generated/hack/update-codegen.sh"
 make -C "${temp}/generated" fmt
-"${temp}/generated/hack/verify-lint.sh" ./pkg/kit/text
+"${temp}/generated/hack/verify-lint.sh" ./internal/text
 
 cd "${temp}"
 drift=0

@@ -19,7 +19,7 @@ var verbatim = []string{"LICENSE", "go.sum"}
 
 // engine are the directories that know no API of this repository. Only the module's path
 // changes in them.
-var engine = regexp.MustCompile(`^(pkg/kit|pkg/kittest|hack/local-cluster|examples)/`)
+var engine = regexp.MustCompile(`^(internal|pkg/kit|pkg/kittest|hack/local-cluster|examples)/`)
 
 func isGo(name string) bool { return path.Ext(name) == ".go" }
 

@@ -11,11 +11,11 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"nicoleh.io/k8s-controller/internal/text"
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 	"nicoleh.io/k8s-controller/pkg/kit/kstatus"
 	"nicoleh.io/k8s-controller/pkg/kit/pace"
 	"nicoleh.io/k8s-controller/pkg/kit/patch"
-	"nicoleh.io/k8s-controller/pkg/kit/text"
 )
 
 // Observed is what is known of one Icecream. Nothing in this package changes the objects that it points

@@ -14,9 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
-	"nicoleh.io/k8s-controller/pkg/icecream/podproblem"
-	"nicoleh.io/k8s-controller/pkg/kit/backoff"
 	"nicoleh.io/k8s-controller/pkg/kit/kstatus"
+	"nicoleh.io/k8s-controller/pkg/kit/pace"
+	"nicoleh.io/k8s-controller/pkg/kit/podproblem"
 )
 
 // Pod is what a status needs of a Pod.
@@ -134,7 +134,7 @@ func (o Observed) problem() (p podproblem.Problem, recheckAfter time.Duration) {
 	}
 	var terminating podproblem.Problem
 	for pod := range o.ofDeployment() {
-		recheckAfter = backoff.MinRequeue(recheckAfter, pod.Problem.RecheckAfter)
+		recheckAfter = pace.Sooner(recheckAfter, pod.Problem.RecheckAfter)
 		if pod.Terminating {
 			terminating = worse(terminating, pod.Problem)
 		}

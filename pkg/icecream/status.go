@@ -18,12 +18,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"nicoleh.io/k8s-controller/internal/text"
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
-	"nicoleh.io/k8s-controller/pkg/icecream/podproblem"
-	"nicoleh.io/k8s-controller/pkg/kit/backoff"
 	"nicoleh.io/k8s-controller/pkg/kit/kstatus"
+	"nicoleh.io/k8s-controller/pkg/kit/pace"
+	"nicoleh.io/k8s-controller/pkg/kit/podproblem"
 	"nicoleh.io/k8s-controller/pkg/kit/response"
-	"nicoleh.io/k8s-controller/pkg/kit/text"
 )
 
 // Limits of a report: the nodes that a status lists, and the bytes of lines for people.
@@ -53,7 +53,7 @@ func Status(o Observed, plan Plan) (s v1alpha1.IcecreamStatus, recheckAfter time
 	s.Placement = oneLine(nodes, maxPlacement, func(n v1alpha1.IcecreamNode) string { return fmt.Sprintf("%s (%d)", n.Name, n.Pods) })
 	conclusion, recheckAfter := o.conclude(plan, nodes)
 	conclusion.SetOn(&s.Conditions, s.ObservedGeneration, o.Now)
-	return s, backoff.MinRequeue(recheckAfter, plan.Wait)
+	return s, pace.Sooner(recheckAfter, plan.Wait)
 }
 
 // Own is the live Deployment if the Icecream owns it; otherwise nil.
@@ -75,7 +75,7 @@ func (o Observed) conclude(plan Plan, nodes []v1alpha1.IcecreamNode) (c kstatus.
 		if left == 0 {
 			c.State = kstatus.Stalled
 		}
-		recheckAfter = backoff.MinRequeue(recheckAfter, left)
+		recheckAfter = pace.Sooner(recheckAfter, left)
 	case hasTimedOut(d):
 		c.State = kstatus.Stalled
 		if c.Reason == v1alpha1.ReasonProgressing {
@@ -141,7 +141,7 @@ func (o Observed) cause(plan Plan, nodes []v1alpha1.IcecreamNode) (c kstatus.Con
 	}
 	worst, recheckAfter := o.problem()
 	left := o.untilPodsShow(nodes)
-	recheckAfter = backoff.MinRequeue(recheckAfter, left)
+	recheckAfter = pace.Sooner(recheckAfter, left)
 	isKnown := func(reason string) bool { return isObserved(d) || o.wasTold(reason) }
 	creation, progress := condition(d, appsv1.DeploymentReplicaFailure), condition(d, appsv1.DeploymentProgressing)
 	switch {

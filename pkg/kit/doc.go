@@ -22,10 +22,7 @@
 // The process:
 //
 //   - manager: the process around controllers, from its flags to its end
-//   - flags: what all commands share: flags, environment, logging, version
 //   - preflight: waits until the API server lets this process list what it needs
-//   - leader: runs one of several processes, and blocks the writes of a previous leader
-//   - serve: serves probes, and metrics to authorized clients
 //   - metrics: the metrics that all controllers have
 //
 // When it syncs an object:
@@ -33,13 +30,14 @@
 //   - worker: the loop that takes names from a queue, syncs, and retries
 //   - consistency: makes a sync wait until the caches show the last writes for the object
 //   - lenient: clients that also read custom resources that do not fit their Go type
+//   - podproblem: why a Pod is not ready
 //
 // What it writes:
 //
-//   - patch: patches that apply only to the object that was observed
+//   - patch: patches and server-side applies that reach only the object that was observed
 //   - response: what the API server's response to a failed write means
-//   - ledger: remembers what was asked for, what came of it, and when it may be asked for again
-//   - backoff: the shorter of two delays after which to look at an object again
-//   - kstatus: decides what the conditions Ready, Reconciling and Stalled say
-//   - text: shortens text to the API's limits, and reads yes, no and times from annotations
+//   - pace: when a write can be repeated, and a status reported again
+//   - kstatus: the conditions Ready, Reconciling and Stalled
+//
+// What only the process itself needs is internal to the module: the election and its fence, serving, flags.
 package kit

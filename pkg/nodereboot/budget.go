@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
-	"nicoleh.io/k8s-controller/pkg/kit/backoff"
+	"nicoleh.io/k8s-controller/pkg/kit/pace"
 	"nicoleh.io/k8s-controller/pkg/nodereboot/request"
 )
 
@@ -170,7 +170,7 @@ func (o Observed) settlesFor(node *corev1.Node) time.Duration {
 func (o Observed) nextSettled() (first time.Duration) {
 	for _, node := range o.Nodes {
 		if o.unavailability(node) == Settling {
-			first = backoff.MinRequeue(first, o.settlesFor(node))
+			first = pace.Sooner(first, o.settlesFor(node))
 		}
 	}
 	return first

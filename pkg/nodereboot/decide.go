@@ -9,7 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"nicoleh.io/k8s-controller/pkg/kit/backoff"
+	"nicoleh.io/k8s-controller/pkg/kit/pace"
 	"nicoleh.io/k8s-controller/pkg/nodereboot/request"
 )
 
@@ -147,7 +147,7 @@ func Decide(o Observed) Decision {
 		case refusal.Times > 0 && (used == Chosen || used == Granted):
 			d.Waiting = append(d.Waiting, Waiting{Node: node, Reason: Refused, Note: refusal.Note})
 		}
-		d.RequeueAfter = backoff.MinRequeue(d.RequeueAfter, left)
+		d.RequeueAfter = pace.Sooner(d.RequeueAfter, left)
 		if request.IsNext(node) && (refusal.Step != PassOver || left == 0) {
 			chosen = append(chosen, node)
 		}
@@ -184,9 +184,9 @@ func Decide(o Observed) Decision {
 		}
 		isEarly := reason == AgentSilent && requeueAfter > 0
 		d.Waiting = append(d.Waiting, Waiting{node, reason, note, isEarly})
-		d.RequeueAfter = backoff.MinRequeue(d.RequeueAfter, requeueAfter)
+		d.RequeueAfter = pace.Sooner(d.RequeueAfter, requeueAfter)
 	}
-	d.RequeueAfter = backoff.MinRequeue(d.RequeueAfter, o.nextSettled())
+	d.RequeueAfter = pace.Sooner(d.RequeueAfter, o.nextSettled())
 	return d
 }
 
@@ -208,7 +208,7 @@ func (d *Decision) takeBack(o Observed) {
 		}
 		left := overAt.Sub(o.Now)
 		if left > 0 {
-			d.RequeueAfter = backoff.MinRequeue(d.RequeueAfter, left)
+			d.RequeueAfter = pace.Sooner(d.RequeueAfter, left)
 		} else if d.Step == Rest && !o.Now.Before(o.Refusals[node.UID].Until) {
 			d.setStep(o, TakeBack, node)
 		}

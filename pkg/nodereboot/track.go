@@ -10,8 +10,8 @@ import (
 	coordinationinformers "k8s.io/client-go/informers/coordination/v1"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 
+	"nicoleh.io/k8s-controller/internal/text"
 	"nicoleh.io/k8s-controller/pkg/kit/response"
-	"nicoleh.io/k8s-controller/pkg/kit/text"
 	"nicoleh.io/k8s-controller/pkg/nodereboot/request"
 )
 

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"nicoleh.io/k8s-controller/pkg/kit/backoff"
+	"nicoleh.io/k8s-controller/pkg/kit/pace"
 )
 
 // Window is a period of the week in which reboots may be granted.
@@ -139,7 +139,7 @@ func untilOpen(windows []Window, zone *time.Location, now time.Time) time.Durati
 			if !now.Before(opens) {
 				return 0
 			}
-			first = backoff.MinRequeue(first, opens.Sub(now))
+			first = pace.Sooner(first, opens.Sub(now))
 		}
 	}
 	return first

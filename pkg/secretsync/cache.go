@@ -7,7 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"nicoleh.io/k8s-controller/pkg/kit/text"
+	"nicoleh.io/k8s-controller/internal/text"
 )
 
 // The caches hold the data of sources, and of everything else as little as decisions need. What a

@@ -47,11 +47,11 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/klog/v2"
 
-	"nicoleh.io/k8s-controller/pkg/kit/flags"
-	"nicoleh.io/k8s-controller/pkg/kit/leader"
+	"nicoleh.io/k8s-controller/internal/flags"
+	"nicoleh.io/k8s-controller/internal/leader"
+	"nicoleh.io/k8s-controller/internal/serve"
 	"nicoleh.io/k8s-controller/pkg/kit/metrics"
 	"nicoleh.io/k8s-controller/pkg/kit/preflight"
-	"nicoleh.io/k8s-controller/pkg/kit/serve"
 )
 
 // Manager is a program that runs controllers.

@@ -41,10 +41,10 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 
-	"nicoleh.io/k8s-controller/pkg/kit/flags"
-	"nicoleh.io/k8s-controller/pkg/kit/leader"
+	"nicoleh.io/k8s-controller/internal/flags"
+	"nicoleh.io/k8s-controller/internal/leader"
+	"nicoleh.io/k8s-controller/internal/serve"
 	"nicoleh.io/k8s-controller/pkg/kit/preflight"
-	"nicoleh.io/k8s-controller/pkg/kit/serve"
 	"nicoleh.io/k8s-controller/pkg/kit/worker"
 	"nicoleh.io/k8s-controller/pkg/kittest/apiserver"
 	"nicoleh.io/k8s-controller/pkg/kittest/script"

@@ -15,8 +15,8 @@ import (
 	componentbase "k8s.io/component-base/config"
 	componentbaseoptions "k8s.io/component-base/config/options"
 
-	"nicoleh.io/k8s-controller/pkg/kit/flags"
-	"nicoleh.io/k8s-controller/pkg/kit/serve"
+	"nicoleh.io/k8s-controller/internal/flags"
+	"nicoleh.io/k8s-controller/internal/serve"
 )
 
 // options are the values of the flags.

@@ -166,3 +166,11 @@ func (a *Attempts) record(of metav1.Object) record {
 	}
 	return record{uid: of.GetUID()}
 }
+
+// Sooner returns the shorter of two delays after which to look at an object again. 0 means never.
+func Sooner(a, b time.Duration) time.Duration {
+	if a == 0 || b == 0 {
+		return max(a, b)
+	}
+	return min(a, b)
+}

@@ -29,7 +29,7 @@ import (
 	"pgregory.net/rapid"
 	"sigs.k8s.io/yaml"
 
-	"nicoleh.io/k8s-controller/pkg/kit/text"
+	"nicoleh.io/k8s-controller/internal/text"
 )
 
 // Limit is how long it can take to decode, use, compare and encode one object.

@@ -47,10 +47,10 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 
-	"nicoleh.io/k8s-controller/pkg/kit/backoff"
+	"nicoleh.io/k8s-controller/internal/text"
+	"nicoleh.io/k8s-controller/pkg/kit/pace"
 	"nicoleh.io/k8s-controller/pkg/kit/patch"
 	"nicoleh.io/k8s-controller/pkg/kit/response"
-	"nicoleh.io/k8s-controller/pkg/kit/text"
 	"nicoleh.io/k8s-controller/pkg/kit/worker"
 	"nicoleh.io/k8s-controller/pkg/nodereboot/request"
 )
@@ -127,12 +127,12 @@ func (a *Agent) takeSteps(ctx context.Context) (node *corev1.Node, requeueAfter 
 		a.reportTrouble(ctx, node, err)
 		switch {
 		case errors.Is(err, errSentinelUnknown):
-			return nil, backoff.MinRequeue(retryDelay, a.config.LookEvery), worker.Deferred(err)
+			return nil, pace.Sooner(retryDelay, a.config.LookEvery), worker.Deferred(err)
 		case err != nil:
 			return nil, a.config.LookEvery, worker.NoBackoff(err)
 		case d.Step == Rest:
 			klog.FromContext(ctx).V(2).Info("Nothing to do", "waitingFor", d.WaitsFor)
-			return node, backoff.MinRequeue(d.RequeueAfter, a.config.LookEvery), nil
+			return node, pace.Sooner(d.RequeueAfter, a.config.LookEvery), nil
 		case !isLive: // the cache only says that there may be something to do
 			if node, err = a.recheckLive(ctx); err != nil {
 				return nil, 0, err
@@ -144,7 +144,7 @@ func (a *Agent) takeSteps(ctx context.Context) (node *corev1.Node, requeueAfter 
 			continue
 		}
 		if node, err = a.act(ctx, node, d); err != nil || node == nil {
-			return nil, backoff.MinRequeue(d.RequeueAfter, backoff.MinRequeue(retryDelay, a.config.LookEvery)), err
+			return nil, pace.Sooner(d.RequeueAfter, pace.Sooner(retryDelay, a.config.LookEvery)), err
 		}
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
-	"nicoleh.io/k8s-controller/pkg/kit/backoff"
+	"nicoleh.io/k8s-controller/pkg/kit/pace"
 	"nicoleh.io/k8s-controller/pkg/kit/response"
 	"nicoleh.io/k8s-controller/pkg/kit/worker"
 	"nicoleh.io/k8s-controller/pkg/nodereboot/request"
@@ -39,11 +39,11 @@ func (a *Agent) sync(ctx context.Context, _ cache.ObjectName) (requeueAfter time
 		return requeueAfter, nil
 	}
 	if left := request.ReportEvery - time.Since(a.reported); left > 0 && a.isRestricted {
-		return backoff.MinRequeue(requeueAfter, left), nil
+		return pace.Sooner(requeueAfter, left), nil
 	}
 	if !a.isRestricted {
 		if err := a.requireRestrictions(ctx); err != nil {
-			return backoff.MinRequeue(requeueAfter, retryDelay), worker.NoBackoff(err)
+			return pace.Sooner(requeueAfter, retryDelay), worker.NoBackoff(err)
 		}
 		a.isRestricted = true
 	}
@@ -51,7 +51,7 @@ func (a *Agent) sync(ctx context.Context, _ cache.ObjectName) (requeueAfter time
 		return 0, err
 	}
 	a.reported = time.Now()
-	return backoff.MinRequeue(requeueAfter, request.ReportEvery), nil
+	return pace.Sooner(requeueAfter, request.ReportEvery), nil
 }
 
 // isAskedFor reports whether the controller may want to know soon that there is an agent.

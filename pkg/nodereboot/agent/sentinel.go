@@ -11,7 +11,7 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"nicoleh.io/k8s-controller/pkg/kit/text"
+	"nicoleh.io/k8s-controller/internal/text"
 )
 
 // absent is what WatchSentinel writes if there is no sentinel file, and what begins with

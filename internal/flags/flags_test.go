@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"nicoleh.io/k8s-controller/pkg/kit/flags"
+	"nicoleh.io/k8s-controller/internal/flags"
 )
 
 func TestParse(t *testing.T) {

@@ -16,7 +16,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"nicoleh.io/k8s-controller/pkg/kit/text"
+	"nicoleh.io/k8s-controller/internal/text"
 )
 
 // The reasons of problems.

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"nicoleh.io/k8s-controller/pkg/kit/text"
+	"nicoleh.io/k8s-controller/internal/text"
 )
 
 func ExampleAnswer() {

@@ -7,7 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"nicoleh.io/k8s-controller/pkg/icecream/podproblem"
+	"nicoleh.io/k8s-controller/pkg/kit/podproblem"
 )
 
 func ExampleOf() {

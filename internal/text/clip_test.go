@@ -5,7 +5,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"nicoleh.io/k8s-controller/pkg/kit/text"
+	"nicoleh.io/k8s-controller/internal/text"
 )
 
 func ExampleClip() {

@@ -11,7 +11,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/component-base/config"
 
-	"nicoleh.io/k8s-controller/pkg/kit/leader"
+	"nicoleh.io/k8s-controller/internal/leader"
 )
 
 // One process of several works, with a client whose writes fail when it no longer leads.
