@@ -111,7 +111,7 @@ func testUpdate(t *testing.T, template, dir string) {
 	const types = "pkg/apis/pantry/v1alpha1/types.go"
 	insert(t, dir, types, "type ShelfSpec struct {\n", "\t// color is a color.\n\t// +optional\n\tColor string `json:\"color,omitempty\"`\n\n")
 	insert(t, dir, "pkg/shelf/color.go", "", "package shelf\n\nimport \"example.com/pantry/pkg/apis/pantry/v1alpha1\"\n\n// Color returns a color.\nfunc Color(spec v1alpha1.ShelfSpec) string { return spec.Color }\n")
-	insert(t, dir, "pkg/shelf/deployment.go", "\tsetDependent(pods.Spec)\n", "\tif color := Color(ice.Spec); color != \"\" {\n\t\tpods.WithAnnotations(map[string]string{\"example.com/color\": color})\n\t}\n")
+	insert(t, dir, "pkg/shelf/deployment.go", "\tsetDependent(pods.Spec)\n", "\tif color := Color(sh.Spec); color != \"\" {\n\t\tpods.WithAnnotations(map[string]string{\"example.com/color\": color})\n\t}\n")
 	insert(t, dir, "Makefile", "", "\n# Ours.\n")
 	insert(t, dir, "README.md", "# ", "Shelves: ")
 	runIn(t, dir, "make", "generate")
