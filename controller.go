@@ -19,7 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	kubeinformers "k8s.io/client-go/informers"
+	appsinformers "k8s.io/client-go/informers/apps/v1"
+	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
 	appslisters "k8s.io/client-go/listers/apps/v1"
 	"k8s.io/client-go/tools/cache"
@@ -28,7 +29,7 @@ import (
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 	"nicoleh.io/k8s-controller/pkg/generated/clientset/versioned"
-	"nicoleh.io/k8s-controller/pkg/generated/informers/externalversions"
+	informers "nicoleh.io/k8s-controller/pkg/generated/informers/externalversions/samplecontroller/v1alpha1"
 	listers "nicoleh.io/k8s-controller/pkg/generated/listers/samplecontroller/v1alpha1"
 	"nicoleh.io/k8s-controller/pkg/icecream"
 	"nicoleh.io/k8s-controller/pkg/kit/consistency"
@@ -90,16 +91,16 @@ const lookAgain = time.Second
 // A status that the API server refuses is tried again after reportAgain, or when something changes.
 const reportAgain = 5 * time.Minute
 
-// NewController wires a controller to its clients and informers, and starts nothing. It watches Icecreams through own,
-// Deployments through all, and Pods through labeled, which must select objects by icecream.LabelIcecream.
+// NewController wires a controller to its clients and informers, and starts nothing. The Pods must be selected by
+// icecream.LabelIcecream.
 func NewController(
 	client versioned.Interface,
 	kube kubernetes.Interface,
 	recorder record.EventRecorder,
-	own externalversions.SharedInformerFactory,
-	all, labeled kubeinformers.SharedInformerFactory,
+	icecreams informers.TypedIcecreamInformer,
+	deployments appsinformers.TypedDeploymentInformer,
+	pods coreinformers.TypedPodInformer,
 ) (*Controller, error) {
-	icecreams, deployments, pods := own.Samplecontroller().V1alpha1().Icecreams(), all.Apps().V1().Deployments(), labeled.Core().V1().Pods()
 	c := &Controller{
 		client:      client,
 		kube:        kube,

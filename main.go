@@ -47,31 +47,23 @@ func newProgram() manager.Manager {
 
 // NewDescriptor returns what a process needs to know to run the Icecream controller.
 func NewDescriptor() manager.Descriptor {
-	return manager.Descriptor{Name: "icecream", OnByDefault: true, AddToScheme: v1alpha1.Install, New: newParts}
+	return manager.Descriptor{Name: "icecream", OnByDefault: true, AddToScheme: v1alpha1.Install, New: newController}
 }
 
-// newParts makes the Icecream controller's clients and informers, and the controller.
-func newParts(d manager.Dependencies) (parts manager.Parts, err error) {
+// newController makes the Icecream controller with its clients and informers.
+func newController(d *manager.Dependencies) (manager.Controller, error) {
 	groupVersion := schema.GroupVersion(v1alpha1.GroupVersion)
 	// An object that cannot be decoded stops no other.
-	rest, err := lenient.RESTClientFor(d.Config, groupVersion, scheme.Codecs)
+	client, err := lenient.ClientsetFor(d.Config, groupVersion, scheme.Scheme, versioned.New)
 	if err != nil {
-		return parts, err
+		return nil, err
 	}
-	client := versioned.New(rest)
 	own := externalversions.NewSharedInformerFactoryWithOptions(client, d.Resync, externalversions.WithNamespace(d.Namespace))
 	all := kubeinformers.NewSharedInformerFactoryWithOptions(d.Kube, d.Resync, kubeinformers.WithNamespace(d.Namespace))
 	labeled := kubeinformers.NewSharedInformerFactoryWithOptions(d.Kube, d.Resync,
 		kubeinformers.WithNamespace(d.Namespace), kubeinformers.WithTweakListOptions(func(options *metav1.ListOptions) {
 			options.LabelSelector = icecream.LabelIcecream
 		}))
-	c, err := NewController(client, d.Kube, d.Recorder, own, all, labeled)
-	if err != nil {
-		return parts, err
-	}
-	// Not "namespace": Prometheus sets that label to the namespace of this process.
-	metrics.Count("icecream_objects", "Icecreams, by their namespace, and status and reason of their Ready condition.",
-		[]string{"icecream_namespace", "ready", "reason"}, c.count)
 
 	icecreams := preflight.Resource{
 		GroupVersionResource: groupVersion.WithResource("icecreams"),
@@ -83,14 +75,17 @@ func newParts(d manager.Dependencies) (parts manager.Parts, err error) {
 		needed.Namespace = d.Namespace
 		needed.Permit = "kubectl apply -f artifacts/rbac-icecream.yaml, or restrict the controller to one namespace with -namespace"
 	}
-	return manager.Parts{
-		Controller: c,
-		Caches: []manager.Cache{
-			{Resource: icecreams, Informer: own.Samplecontroller().V1alpha1().Icecreams().Informer()},
-			{Resource: deployments, Informer: all.Apps().V1().Deployments().Informer()},
-			{Resource: pods, Informer: labeled.Core().V1().Pods().Informer()},
-		},
-	}, nil
+	c, err := NewController(client, d.Kube, d.Recorder,
+		manager.Watch(d, icecreams, own.Samplecontroller().V1alpha1().Icecreams()),
+		manager.Watch(d, deployments, all.Apps().V1().Deployments()),
+		manager.Watch(d, pods, labeled.Core().V1().Pods()))
+	if err != nil {
+		return nil, err
+	}
+	// Not "namespace": Prometheus sets that label to the namespace of this process.
+	metrics.Count("icecream_objects", "Icecreams, by their namespace, and status and reason of their Ready condition.",
+		[]string{"icecream_namespace", "ready", "reason"}, c.count)
+	return c, nil
 }
 
 // count adds up the Icecreams by their namespace, and status and reason of their Ready condition.

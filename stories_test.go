@@ -44,17 +44,16 @@ func startController(t *testing.T, config *rest.Config, recorder record.EventRec
 	if err != nil {
 		t.Fatal(err)
 	}
-	parts, err := NewDescriptor().New(manager.Dependencies{Kube: kube, Config: config, Recorder: recorder})
+	d := &manager.Dependencies{Kube: kube, Config: config, Recorder: recorder}
+	c, err := NewDescriptor().New(d)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
-	for _, held := range parts.Caches {
-		running.Go(func() { held.Informer.RunWithContext(ctx) })
-	}
+	running.Go(d.StartCaches(ctx, c))
 	running.Go(func() {
-		if err := parts.Run(ctx, 2); err != nil {
+		if err := c.Run(ctx, 2); err != nil {
 			t.Errorf("Run: %v", err)
 		}
 	})

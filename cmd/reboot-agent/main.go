@@ -79,7 +79,7 @@ func run(ctx context.Context, o options) error {
 		return err
 	}
 	klog.Background().Info("Starting", "version", flags.VersionLine("reboot-agent"), "node", o.agent.NodeName, "dryRun", o.agent.DryRun)
-	err = preflight.Await(ctx, metadata, own)
+	err = preflight.Await(ctx, metadata, own, func() bool { return false })
 	if err == nil {
 		informers.StartWithContext(ctx)
 		err = a.Run(ctx)

@@ -30,33 +30,25 @@ func main() {
 
 // NewDescriptor returns what a process needs to know to run the controller.
 func NewDescriptor() manager.Descriptor {
-	return manager.Descriptor{Name: "database", OnByDefault: true, AddToScheme: v1alpha1.Install, New: newParts}
+	return manager.Descriptor{Name: "database", OnByDefault: true, AddToScheme: v1alpha1.Install, New: newController}
 }
 
-// newParts makes the controller's clients and informers, and the controller.
-func newParts(d manager.Dependencies) (parts manager.Parts, err error) {
+// newController makes the controller with its clients and informers.
+func newController(d *manager.Dependencies) (manager.Controller, error) {
 	groupVersion := schema.GroupVersion(v1alpha1.GroupVersion)
 	// An object that cannot be decoded stops no other.
-	rest, err := lenient.RESTClientFor(d.Config, groupVersion, scheme.Codecs)
+	client, err := lenient.ClientsetFor(d.Config, groupVersion, scheme.Scheme, versioned.New)
 	if err != nil {
-		return parts, err
+		return nil, err
 	}
-	client := versioned.New(rest)
 	own := externalversions.NewSharedInformerFactoryWithOptions(client, d.Resync, externalversions.WithNamespace(d.Namespace))
-	databases := own.Database().V1alpha1().Databases()
 	all := kubeinformers.NewSharedInformerFactoryWithOptions(d.Kube, d.Resync, kubeinformers.WithNamespace(d.Namespace))
-	statefulSets := all.Apps().V1().StatefulSets()
-	c, err := NewController(client, d.Kube, databases, statefulSets)
 	needs := func(resource schema.GroupVersionResource) preflight.Resource {
 		return preflight.Resource{GroupVersionResource: resource, Namespace: d.Namespace, Permit: "kubectl apply -f examples/database/rbac.yaml"}
 	}
-	ofDatabases := needs(groupVersion.WithResource("databases"))
-	ofDatabases.Define = "kubectl apply -f examples/database/crd-database.yaml"
-	return manager.Parts{
-		Controller: c,
-		Caches: []manager.Cache{
-			{Resource: ofDatabases, Informer: databases.Informer()},
-			{Resource: needs(appsv1.SchemeGroupVersion.WithResource("statefulsets")), Informer: statefulSets.Informer()},
-		},
-	}, err
+	databases := needs(groupVersion.WithResource("databases"))
+	databases.Define = "kubectl apply -f examples/database/crd-database.yaml"
+	return NewController(client, d.Kube,
+		manager.Watch(d, databases, own.Database().V1alpha1().Databases()),
+		manager.Watch(d, needs(appsv1.SchemeGroupVersion.WithResource("statefulsets")), all.Apps().V1().StatefulSets()))
 }

@@ -26,6 +26,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
+const versionFlag = "version"
+
 // Main runs a program with these flags, those of the log and -version, until the first
 // SIGINT or SIGTERM. A second signal kills the process. If run fails, Main prints the error
 // and exits with code 1: as a log entry if the log is in JSON, otherwise as a line that
@@ -36,7 +38,7 @@ func Main(program string, run func(context.Context) error, sets ...*flag.FlagSet
 	logging := logsapi.NewLoggingConfiguration()
 	own := flag.NewFlagSet("Log and version", flag.ContinueOnError)
 	addLogging(own, logging)
-	isVersion := own.Bool("version", false, "Print version, commit and Go version, and exit.")
+	isVersion := own.Bool(versionFlag, false, "Print version, commit and Go version, and exit.")
 	err := Parse(program, os.Args[1:], append(sets, own)...)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
@@ -75,7 +77,8 @@ func addLogging(flags *flag.FlagSet, logging *logsapi.LoggingConfiguration) {
 }
 
 // Parse sets the flags of a program: from args, or else from environment variables. The
-// variable for the flag -kube-api-qps of the program "controller" is CONTROLLER_KUBE_API_QPS.
+// variable for the flag -kube-api-qps of the program "controller" is CONTROLLER_KUBE_API_QPS. There
+// is none for -version: images set such a variable to a version, and the program would only print its own.
 // In the help, each set is a group with its name as the heading. After printing the help,
 // Parse returns [flag.ErrHelp]. Every other error fits on one line.
 func Parse(program string, args []string, sets ...*flag.FlagSet) (err error) {
@@ -97,7 +100,7 @@ func Parse(program string, args []string, sets ...*flag.FlagSet) (err error) {
 	all.Visit(func(f *flag.Flag) { given[f.Name] = true })
 	all.VisitAll(func(f *flag.Flag) {
 		name := environmentVariable(program, f.Name)
-		if value, ok := os.LookupEnv(name); ok && !given[f.Name] && err == nil {
+		if value, ok := os.LookupEnv(name); ok && f.Name != versionFlag && !given[f.Name] && err == nil {
 			if err = all.Set(f.Name, value); err != nil {
 				err = fmt.Errorf("invalid value %q in $%s: %w", value, name, err)
 			}
@@ -110,7 +113,7 @@ func Parse(program string, args []string, sets ...*flag.FlagSet) (err error) {
 const columns = 100
 
 func printHelp(w io.Writer, program string, sets []*flag.FlagSet) {
-	fmt.Fprintf(w, "Usage: %s [flags]\n\nEvery flag can be given with one dash or two, or by an environment variable:\n%s for --version. The command line takes precedence.\n", program, environmentVariable(program, "version"))
+	fmt.Fprintf(w, "Usage: %s [flags]\n\nEvery flag can be given with one dash or two, or by an environment variable:\n%s for --logging-format. The command line takes precedence.\n", program, environmentVariable(program, "logging-format"))
 	for _, set := range sets {
 		group := pflag.NewFlagSet("", pflag.ContinueOnError)
 		group.AddGoFlagSet(set)

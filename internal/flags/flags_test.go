@@ -86,7 +86,7 @@ func ExampleParse_help() {
 	// Usage: snack-bar [flags]
 	//
 	// Every flag can be given with one dash or two, or by an environment variable:
-	// SNACK_BAR_VERSION for --version. The command line takes precedence.
+	// SNACK_BAR_LOGGING_FORMAT for --logging-format. The command line takes precedence.
 	//
 	// Times:
 	//
@@ -97,6 +97,16 @@ func ExampleParse_help() {
 	//       --counter address   The address of the counter.
 	//       --outdoors          Sell outdoors, too.
 	// true
+}
+
+// Images set a variable of this name to a version.
+func TestVersionIsNoVariable(t *testing.T) {
+	t.Setenv("SNACK_BAR_VERSION", "v1.2.3")
+	fs := flag.NewFlagSet("", flag.ContinueOnError)
+	isVersion := fs.Bool("version", false, "")
+	if err := flags.Parse("snack-bar", nil, fs); err != nil || *isVersion {
+		t.Errorf("Parse returned %v; the version is asked for: %t", err, *isVersion)
+	}
 }
 
 func TestVersionLine(t *testing.T) {

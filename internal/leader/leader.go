@@ -25,8 +25,6 @@ import (
 	"sync"
 	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/rest"
@@ -34,8 +32,6 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/component-base/config"
 	"k8s.io/klog/v2"
-
-	"nicoleh.io/k8s-controller/pkg/kit/preflight"
 )
 
 // ErrLost is the error of Run when another process holds the Lease, or may hold it. The
@@ -84,11 +80,7 @@ func New(c config.LeaderElectionConfiguration, cluster *rest.Config) (*Election,
 	}
 	e := &Election{
 		config: c,
-		lock: &lock{Interface: inner, deadline: deadline, taken: make(chan struct{}), waiting: preflight.Waiting{Resource: preflight.Resource{
-			GroupVersionResource: coordinationv1.SchemeGroupVersion.WithResource("leases"),
-			Namespace:            c.ResourceNamespace,
-			Permit:               "allow this process to get, create and update Leases in this namespace, or name another by -leader-elect-resource-namespace",
-		}}},
+		lock:   &lock{Interface: inner, deadline: deadline, taken: make(chan struct{})},
 		health: leaderelection.NewLeaderHealthzAdaptor(minMargin),
 		leads:  make(chan struct{}),
 	}
@@ -216,8 +208,7 @@ type fence struct {
 
 // RoundTrip implements http.RoundTripper.
 func (f fence) RoundTrip(request *http.Request) (*http.Response, error) {
-	switch request.Method {
-	case http.MethodGet, http.MethodHead, http.MethodOptions:
+	if isRead(request) {
 		return f.next.RoundTrip(request)
 	}
 	if !f.lock.begin(f.holdsLease) {
@@ -231,6 +222,17 @@ func (f fence) RoundTrip(request *http.Request) (*http.Response, error) {
 		f.lock.answered(err != nil || leavesInDoubt(response))
 	}
 	return response, err
+}
+
+// isRead reports whether a request changes nothing. One that upgrades the connection, such as exec by
+// WebSocket, can change anything.
+func isRead(request *http.Request) bool {
+	switch request.Method {
+	case http.MethodGet, http.MethodHead, http.MethodOptions:
+		return request.Header.Get("Upgrade") == "" && request.Header.Get("Sec-Websocket-Protocol") == ""
+	default:
+		return false
+	}
 }
 
 // leavesInDoubt reports whether the API server may still carry out the write that it has
@@ -259,7 +261,6 @@ type lock struct {
 
 	mu        sync.Mutex
 	isReached bool // whether the Lease was read or created once
-	waiting   preflight.Waiting
 	underWay  int  // writes that have not been answered
 	hasEnded  bool // whether the term has ended, and the Lease can be released
 
@@ -271,12 +272,13 @@ type lock struct {
 // Get implements resourcelock.Interface. That another process holds the Lease ends the term.
 func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	record, raw, err := l.Interface.Get(ctx)
-	if !apierrors.IsNotFound(err) { // it will be created
-		l.reach(ctx, err)
+	if err != nil {
+		return record, raw, err
 	}
-	if err == nil && record.HolderIdentity != l.Identity() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.isReached = true
+	if record.HolderIdentity != l.Identity() {
 		if !l.renewed.IsZero() && !l.isLost {
 			l.isLost = true
 			close(l.taken)
@@ -288,25 +290,7 @@ func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 // Create implements resourcelock.Interface.
 func (l *lock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	sent := time.Now()
-	err := l.Interface.Create(ctx, record)
-	if !apierrors.IsAlreadyExists(err) { // it will be read
-		l.reach(ctx, err)
-	}
-	return l.note(sent, record, err)
-}
-
-// reach notes the result of the first attempts to reach the Lease. Later ones are no news: the
-// elector logs its errors.
-func (l *lock) reach(ctx context.Context, err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.isReached {
-		return
-	}
-	if hopeless := l.waiting.Note(ctx, err); hopeless != nil {
-		klog.FromContext(ctx).Info("Cannot take part in the election", "err", hopeless)
-	}
-	l.isReached = err == nil
+	return l.note(sent, record, l.Interface.Create(ctx, record))
 }
 
 // Update implements resourcelock.Interface.
@@ -322,6 +306,7 @@ func (l *lock) note(sent time.Time, record resourcelock.LeaderElectionRecord, er
 	switch {
 	case err != nil:
 	case record.HolderIdentity == l.Identity():
+		l.isReached = true
 		l.renewed = sent
 	default:
 		l.renewed = time.Time{} // released

@@ -1,16 +1,24 @@
 package serve
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"fmt"
 	"net"
 	"os"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
-	"k8s.io/client-go/util/cert"
 )
+
+// clockSkew is how far the clock of a client can be behind.
+const clockSkew = time.Hour
 
 // certificates returns a function that returns the current certificate. If the files
 // cannot be read later, it returns the last one that could be.
@@ -36,19 +44,33 @@ func certificates(c Config) (func(*tls.ClientHelloInfo) (*tls.Certificate, error
 }
 
 // selfSigned returns a function that returns a self-signed certificate for this host. It is
-// made for the first client: generating a key takes longer than the rest of a start.
+// made for the first client: most processes on standby need none.
 func selfSigned() func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	once := sync.OnceValues(func() (*tls.Certificate, error) {
 		host, err := os.Hostname()
 		if err != nil {
 			return nil, err
 		}
-		certPEM, keyPEM, err := cert.GenerateSelfSignedCertKey(host, []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}, []string{"localhost"})
+		// An RSA key, as client-go's cert.GenerateSelfSignedCertKey makes it, would make handshakes costly.
+		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+		if err != nil {
+			return nil, fmt.Errorf("making a key: %w", err)
+		}
+		now := time.Now()
+		template := &x509.Certificate{
+			Subject:     pkix.Name{CommonName: host},
+			NotBefore:   now.Add(-clockSkew),
+			NotAfter:    now.AddDate(1, 0, 0),
+			KeyUsage:    x509.KeyUsageDigitalSignature,
+			ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+			DNSNames:    []string{host, "localhost"},
+			IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback},
+		}
+		certificate, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 		if err != nil {
 			return nil, fmt.Errorf("making a certificate: %w", err)
 		}
-		certificate, err := tls.X509KeyPair(certPEM, keyPEM)
-		return &certificate, err
+		return &tls.Certificate{Certificate: [][]byte{certificate}, PrivateKey: key}, nil
 	})
 	return func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return once() }
 }

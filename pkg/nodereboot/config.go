@@ -65,34 +65,29 @@ func NewDescriptor() manager.Descriptor {
 		ClusterWide: true,
 		AddFlags:    func(flags *flag.FlagSet) { addFlags(flags, config) },
 		Validate:    func() error { return config.Validate() },
-		New: func(d manager.Dependencies) (manager.Parts, error) {
-			nodes := kubeinformers.NewSharedInformerFactory(d.Kube, d.Resync)
-			agents := kubeinformers.NewSharedInformerFactoryWithOptions(d.Kube, d.Resync, kubeinformers.WithNamespace(config.AgentNamespace))
-			c, err := NewController(*config, d.Kube, d.Recorder, nodes, agents)
-			if err != nil {
-				return manager.Parts{}, err
+		New: func(d *manager.Dependencies) (manager.Controller, error) {
+			if len(config.BlockingPods) > 0 {
+				d.Need(preflight.Resource{
+					GroupVersionResource: corev1.SchemeGroupVersion.WithResource("pods"),
+					Permit:               "kubectl apply -f artifacts/nodereboot-blocking-pods.yaml, or run without -nodereboot-blocking-pods",
+				})
 			}
-			return manager.Parts{
-				Controller: c,
-				Caches: []manager.Cache{
-					{Resource: preflight.Resource{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("nodes"), Permit: "kubectl apply -f artifacts/rbac-nodereboot.yaml"}, Informer: nodes.Core().V1().Nodes().Informer()},
-					{Resource: preflight.Resource{GroupVersionResource: coordinationv1.SchemeGroupVersion.WithResource("leases"), Namespace: config.AgentNamespace, Permit: "kubectl apply -f artifacts/reboot-agent.yaml"}, Informer: agents.Coordination().V1().Leases().Informer()},
-				},
-				Needs: config.needs(),
-			}, nil
+			all := kubeinformers.NewSharedInformerFactory(d.Kube, d.Resync)
+			agents := kubeinformers.NewSharedInformerFactoryWithOptions(d.Kube, d.Resync, kubeinformers.WithNamespace(config.AgentNamespace))
+			nodes := preflight.Resource{
+				GroupVersionResource: corev1.SchemeGroupVersion.WithResource("nodes"),
+				Permit:               "kubectl apply -f artifacts/rbac-nodereboot.yaml",
+			}
+			leases := preflight.Resource{
+				GroupVersionResource: coordinationv1.SchemeGroupVersion.WithResource("leases"),
+				Namespace:            config.AgentNamespace,
+				Permit:               "kubectl apply -f artifacts/reboot-agent.yaml",
+			}
+			return NewController(*config, d.Kube, d.Recorder,
+				manager.Watch(d, nodes, all.Core().V1().Nodes()),
+				manager.Watch(d, leases, agents.Coordination().V1().Leases()))
 		},
 	}
-}
-
-// needs returns what the controller reads without a cache.
-func (c Config) needs() []preflight.Resource {
-	if len(c.BlockingPods) == 0 {
-		return nil
-	}
-	return []preflight.Resource{{
-		GroupVersionResource: corev1.SchemeGroupVersion.WithResource("pods"),
-		Permit:               "kubectl apply -f artifacts/nodereboot-blocking-pods.yaml, or run without -nodereboot-blocking-pods",
-	}}
 }
 
 // addFlags adds the controller's flags and sets the defaults.

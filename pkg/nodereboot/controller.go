@@ -41,7 +41,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	kubeinformers "k8s.io/client-go/informers"
+	coordinationinformers "k8s.io/client-go/informers/coordination/v1"
+	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
@@ -99,14 +100,14 @@ type Controller struct {
 	refusals       map[types.UID]Refusal   // of each node that cannot be written
 }
 
-// NewController wires a controller to its informers and starts nothing. The factory of the
-// agents' Leases must be restricted to their namespace.
-func NewController(config Config, kube kubernetes.Interface, recorder record.EventRecorder, nodes, agents kubeinformers.SharedInformerFactory) (*Controller, error) {
+// NewController wires a controller to its informers and starts nothing. The Leases are those in
+// the agents' namespace.
+func NewController(config Config, kube kubernetes.Interface, recorder record.EventRecorder, nodes coreinformers.TypedNodeInformer, agents coordinationinformers.TypedLeaseInformer) (*Controller, error) {
 	c := &Controller{
 		config:         config,
 		kube:           kube,
 		recorder:       recorder,
-		nodes:          nodes.Core().V1().Nodes().Lister(),
+		nodes:          nodes.Lister(),
 		grants:         metrics.NewTotal("nodereboot_grants_total", "Reboots granted to nodes.", ""),
 		availableSince: map[types.UID]time.Time{},
 		neededSince:    map[types.UID]time.Time{},
@@ -122,10 +123,10 @@ func NewController(config Config, kube kubernetes.Interface, recorder record.Eve
 		c.firingAlerts, c.alertRules = firingAlerts(config, client), alertRules(config, client)
 	}
 	c.Loop = worker.New(Name, c.sync)
-	if err := c.watchNodes(nodes.Core().V1().Nodes().TypedInformer()); err != nil {
+	if err := c.watchNodes(nodes.TypedInformer()); err != nil {
 		return nil, fmt.Errorf("setting up the cache of Nodes: %w", err)
 	}
-	if err := c.watchAgents(agents.Coordination().V1().Leases().TypedInformer()); err != nil {
+	if err := c.watchAgents(agents.TypedInformer()); err != nil {
 		return nil, fmt.Errorf("setting up the cache of Leases: %w", err)
 	}
 	c.addGauges()

@@ -53,7 +53,8 @@ func inCluster(t *testing.T, args []string, test func(*testing.T, *scripted)) {
 			t.Fatal(err)
 		}
 		s.informers = kubeinformers.NewSharedInformerFactory(kube, 0)
-		if s.Controller, err = NewController(config, kube, &record.FakeRecorder{Events: s.recorded}, s.informers, s.informers); err != nil {
+		if s.Controller, err = NewController(config, kube, &record.FakeRecorder{Events: s.recorded},
+			s.informers.Core().V1().Nodes(), s.informers.Coordination().V1().Leases()); err != nil {
 			t.Fatal(err)
 		}
 		test(t, s)

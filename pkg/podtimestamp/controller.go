@@ -50,25 +50,18 @@ var Resource = corev1.SchemeGroupVersion.WithResource("pods")
 
 // NewDescriptor returns what a process needs to know to run the controller.
 func NewDescriptor() manager.Descriptor {
-	return manager.Descriptor{Name: Name, New: newParts}
+	return manager.Descriptor{Name: Name, New: newController}
 }
 
-// newParts makes the controller and its informer.
-func newParts(d manager.Dependencies) (manager.Parts, error) {
+// newController makes the controller and its informer.
+func newController(d *manager.Dependencies) (manager.Controller, error) {
 	factory := metadatainformer.NewFilteredSharedInformerFactory(d.Metadata, d.Resync, d.Namespace, nil)
-	pods := factory.ForResource(Resource).Informer()
-	c, err := NewController(d.Metadata, pods, d.Recorder)
-	if err != nil {
-		return manager.Parts{}, err
+	pods := preflight.Resource{
+		GroupVersionResource: Resource,
+		Namespace:            d.Namespace,
+		Permit:               "kubectl apply -f artifacts/rbac-podtimestamp.yaml, or restrict the controller to one namespace with -namespace",
 	}
-	return manager.Parts{
-		Controller: c,
-		Caches: []manager.Cache{{Informer: pods, Resource: preflight.Resource{
-			GroupVersionResource: Resource,
-			Namespace:            d.Namespace,
-			Permit:               "kubectl apply -f artifacts/rbac-podtimestamp.yaml, or restrict the controller to one namespace with -namespace",
-		}}},
-	}, nil
+	return NewController(d.Metadata, manager.Watch(d, pods, factory.ForResource(Resource)).Informer(), d.Recorder)
 }
 
 // Controller stamps Pods. A sync of one Pod goes

@@ -35,26 +35,25 @@ func newServer(t *testing.T) *server {
 
 // run starts the controller as the process does, and returns it with a function that stops
 // it.
-func (s *server) run() (c *Controller, stop func()) {
+func (s *server) run() (_ *Controller, stop func()) {
 	s.t.Helper()
 	ctx, cancel := context.WithCancel(s.t.Context())
-	parts, err := NewDescriptor().New(manager.Dependencies{Metadata: metadata.NewForConfigOrDie(s.Config()), Recorder: s})
+	d := &manager.Dependencies{Metadata: metadata.NewForConfigOrDie(s.Config()), Recorder: s}
+	c, err := NewDescriptor().New(d)
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	var running sync.WaitGroup
-	for _, held := range parts.Caches {
-		running.Go(func() { held.Informer.RunWithContext(ctx) })
-	}
+	running.Go(d.StartCaches(ctx, c))
 	running.Go(func() {
-		if err := parts.Run(ctx, 2); err != nil && ctx.Err() == nil {
+		if err := c.Run(ctx, 2); err != nil && ctx.Err() == nil {
 			s.t.Error(err)
 		}
 	})
 	stop = sync.OnceFunc(func() { cancel(); running.Wait() })
 	s.t.Cleanup(stop)
 	kittest.Pass(0)
-	return parts.Controller.(*Controller), stop
+	return c.(*Controller), stop
 }
 
 // patches returns how many patches the controller has sent, however they were answered.

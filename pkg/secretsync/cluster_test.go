@@ -310,19 +310,18 @@ func (c *cluster) run() (stop func()) { return c.runAs(usual) }
 func (c *cluster) runAs(config Config) (stop func()) {
 	c.t.Helper()
 	client := &rest.Config{Transport: c, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: runtime.ContentTypeJSON}}
-	parts, err := newParts(config, manager.Dependencies{Kube: kubernetes.NewForConfigOrDie(client), Metadata: metadata.NewForConfigOrDie(client), Recorder: c})
+	d := &manager.Dependencies{Kube: kubernetes.NewForConfigOrDie(client), Metadata: metadata.NewForConfigOrDie(client), Recorder: c}
+	controller, err := newController(config, d)
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	c.controller = parts.Controller.(*Controller)
+	c.controller = controller.(*Controller)
 	logger := textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(c), textlogger.Verbosity(6)))
 	ctx, cancel := context.WithCancel(klog.NewContext(c.t.Context(), logger))
 	var running sync.WaitGroup
-	for _, held := range parts.Caches {
-		running.Go(func() { held.Informer.RunWithContext(ctx) })
-	}
+	running.Go(d.StartCaches(ctx, controller))
 	running.Go(func() {
-		if err := parts.Run(ctx, 3); err != nil {
+		if err := controller.Run(ctx, 3); err != nil {
 			c.t.Errorf("Run: %v", err)
 		}
 	})

@@ -35,7 +35,7 @@ func NewDescriptor() manager.Descriptor {
 		Confidential: true,
 		AddFlags:     func(flags *flag.FlagSet) { addFlags(flags, config) },
 		Validate:     func() error { return config.Validate() },
-		New:          func(d manager.Dependencies) (manager.Parts, error) { return newParts(*config, d) },
+		New:          func(d *manager.Dependencies) (manager.Controller, error) { return newController(*config, d) },
 	}
 }
 
@@ -57,8 +57,8 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// newParts makes the controller and its informers: one factory for each selector.
-func newParts(config Config, d manager.Dependencies) (manager.Parts, error) {
+// newController makes the controller and its informers: one factory for each selector.
+func newController(config Config, d *manager.Dependencies) (manager.Controller, error) {
 	selector := LabelSourceNamespace + "=" + config.SourceNamespace
 	labeled := func(options *metav1.ListOptions) {
 		options.LabelSelector = selector
@@ -66,18 +66,10 @@ func newParts(config Config, d manager.Dependencies) (manager.Parts, error) {
 	sources := kubeinformers.NewSharedInformerFactoryWithOptions(d.Kube, d.Resync, kubeinformers.WithNamespace(config.SourceNamespace))
 	copies := kubeinformers.NewSharedInformerFactoryWithOptions(d.Kube, d.Resync, kubeinformers.WithTweakListOptions(labeled))
 	namespaces := kubeinformers.NewSharedInformerFactory(d.Kube, d.Resync)
-	c, err := NewController(config, d.Kube, d.Metadata, d.Recorder, sources.Core().V1().Secrets(), copies.Core().V1().Secrets(), namespaces.Core().V1().Namespaces())
-	if err != nil {
-		return manager.Parts{}, err
-	}
 	const permit = "kubectl apply -f artifacts/rbac-secretsync.yaml"
 	resource := corev1.SchemeGroupVersion.WithResource
-	return manager.Parts{
-		Controller: c,
-		Caches: []manager.Cache{
-			{Informer: sources.Core().V1().Secrets().Informer(), Resource: preflight.Resource{GroupVersionResource: resource("secrets"), Namespace: config.SourceNamespace, Permit: permit}},
-			{Informer: copies.Core().V1().Secrets().Informer(), Resource: preflight.Resource{GroupVersionResource: resource("secrets"), Selector: selector, Permit: permit}},
-			{Informer: namespaces.Core().V1().Namespaces().Informer(), Resource: preflight.Resource{GroupVersionResource: resource("namespaces"), Permit: permit}},
-		},
-	}, nil
+	return NewController(config, d.Kube, d.Metadata, d.Recorder,
+		manager.Watch(d, preflight.Resource{GroupVersionResource: resource("secrets"), Namespace: config.SourceNamespace, Permit: permit}, sources.Core().V1().Secrets()),
+		manager.Watch(d, preflight.Resource{GroupVersionResource: resource("secrets"), Selector: selector, Permit: permit}, copies.Core().V1().Secrets()),
+		manager.Watch(d, preflight.Resource{GroupVersionResource: resource("namespaces"), Permit: permit}, namespaces.Core().V1().Namespaces()))
 }

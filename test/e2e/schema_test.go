@@ -38,9 +38,9 @@ var undecodable = []struct {
 	name, spec, status string
 	why                string // in the words of the decoder
 }{
-	{name: "string-as-number", spec: `{"replicas":"two"}`, why: "spec.replicas: json: cannot unmarshal string into Go struct field IcecreamSpec.spec.replicas of type int32"},
+	{name: "string-as-number", spec: `{"replicas":"two"}`, why: "spec: json: cannot unmarshal string into Go struct field IcecreamSpec.spec.replicas of type int32"},
 	{name: "object-as-request", spec: `{"resources":{"requests":{"cpu":{}}}}`, why: "spec.resources.requests.cpu: quantities must match the regular expression"},
-	{name: "bad-condition", spec: `{"replicas":{}}`, status: `{"replicas":0,"conditions":[{"type":{}}]}`, why: "spec.replicas: json: cannot unmarshal object into Go struct field IcecreamSpec.spec.replicas of type int32"},
+	{name: "bad-condition", spec: `{"replicas":{}}`, status: `{"replicas":0,"conditions":[{"type":{}}]}`, why: "spec: json: cannot unmarshal object into Go struct field IcecreamSpec.spec.replicas of type int32"},
 	{name: "all-of-it", spec: `{"replicas":"two","image":[],"resources":{"limits":{"cpu":[]},"requests":{"cpu":{}}}}`, why: "spec."},
 }
 
@@ -48,7 +48,7 @@ var undecodable = []struct {
 // type. The API server refuses every update of such an Icecream, of its status and to correct it.
 // Only an event can tell what is wrong, and only deletion helps.
 var unwritable = []struct{ name, spec, why string }{
-	{"number-as-name", `{"deploymentName":7}`, "spec.deploymentName: json: cannot unmarshal number into Go struct field IcecreamSpec.spec.deploymentName of type string"},
+	{"number-as-name", `{"deploymentName":7}`, "spec: json: cannot unmarshal number into Go struct field IcecreamSpec.spec.deploymentName of type string"},
 	{"text-as-spec", `"text"`, "spec: json: cannot unmarshal string into Go struct field Icecream.spec of type v1alpha1.IcecreamSpec"},
 }
 
@@ -81,7 +81,7 @@ func TestStoredUnderAnotherSchema(t *testing.T) {
 	had := n.Deployment(t, "cup")
 	requireUntouched := func(when string) {
 		t.Helper()
-		ice := n.EventuallyIcecream(t, "sundae", "says what is wrong "+when, isUndecodable("spec.image: json: cannot unmarshal number into Go struct field IcecreamSpec.spec.image of type string"))
+		ice := n.EventuallyIcecream(t, "sundae", "says what is wrong "+when, isUndecodable("spec: json: cannot unmarshal number into Go struct field IcecreamSpec.spec.image of type string"))
 		if s := ice.Status; s.Replicas != 2 || s.AvailableReplicas != 2 {
 			t.Errorf("%s, the status is %+v", when, s)
 		}

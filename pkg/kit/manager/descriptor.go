@@ -3,6 +3,7 @@ package manager
 import (
 	"context"
 	"flag"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -18,7 +19,8 @@ import (
 
 // Descriptor is what a process needs to know about a controller before it runs it.
 type Descriptor struct {
-	// Name is the controller's name in -controllers, in logs, and in metrics.
+	// Name is the controller's name in -controllers, in logs, and in metrics: a DNS label. No two controllers of
+	// a program have the same.
 	Name string
 	// OnByDefault controllers run unless -controllers says otherwise.
 	OnByDefault bool
@@ -36,7 +38,7 @@ type Descriptor struct {
 	// clients drop the API server's warnings, with which policies and webhooks can quote it.
 	Confidential bool
 	// New makes the controller and starts nothing. It is called after Validate.
-	New func(Dependencies) (Parts, error)
+	New func(*Dependencies) (Controller, error)
 }
 
 // Dependencies are what a controller gets from its process. While this process does not
@@ -46,29 +48,51 @@ type Dependencies struct {
 	Kube kubernetes.Interface
 	// Metadata reads and writes metadata alone.
 	Metadata metadata.Interface
-	// Config is for clients of custom resources.
+	// Config is for clients of custom resources: see package lenient.
 	Config *rest.Config
 	// Namespace is the only namespace to work in; all namespaces if empty.
 	Namespace string
 	// Resync is how often to sync every object even if nothing has changed; 0 is never.
 	Resync time.Duration
-	// Recorder records events in the controller's name.
+	// Recorder records events in the controller's name. The controller's role has to permit it to
+	// create and patch events.
 	Recorder record.EventRecorder
+
+	caches []held
+	needs  []preflight.Resource
 }
 
-// Parts are a controller and what it needs before it can run.
-type Parts struct {
-	Controller
-	// Caches are what the controller reads. The process waits until it can list each of these
-	// resources. When it leads, it starts their informers, in this order, and the controller syncs
-	// nothing before all of them are filled. If one is not filled within five minutes, the process
-	// ends with an error that names it. A metric shows the version of each. List every informer
-	// here, and do not start a factory of informers: nothing fills one that is missing, and if it has
-	// no handler, nothing notices.
-	Caches []Cache
-	// Needs are what the controller reads without a cache. The process waits until it can list
-	// each of these, too.
-	Needs []preflight.Resource
+// held is what one informer holds.
+type held struct {
+	preflight.Resource
+	cache.SharedIndexInformer
+}
+
+// Watch returns informer, of a generated factory, for a controller that reads this resource. Take every
+// informer through Watch, and every lister from what it returns, and do not start factories: the
+// process starts the informer when it leads, and the controller syncs nothing before all of its caches
+// are filled. If one is not filled within five minutes, the process ends with an error that names it.
+// Before that, the process waits until it can list the resource. A metric shows the version of each
+// cache. The informers of a controller start in the order of these calls.
+func Watch[I interface {
+	Informer() cache.SharedIndexInformer
+}](d *Dependencies, of preflight.Resource, informer I) I {
+	d.caches = append(d.caches, held{of, informer.Informer()})
+	return informer
+}
+
+// Need has the process wait until it can list a resource that the controller reads without a cache.
+func (d *Dependencies) Need(resource preflight.Resource) { d.needs = append(d.needs, resource) }
+
+// StartCaches starts the informers of a controller that was made with d, and has it wait until they are
+// filled. The process calls it when it leads. The result returns once the informers have ended, after ctx.
+func (d *Dependencies) StartCaches(ctx context.Context, c Controller) (wait func()) {
+	var informers sync.WaitGroup
+	for _, held := range d.caches {
+		c.WaitFor(held.HasSyncedChecker())
+		informers.Go(func() { held.RunWithContext(ctx) })
+	}
+	return informers.Wait
 }
 
 // Controller is a controller that a process can run. A [worker.Loop] has these methods, so
@@ -83,9 +107,3 @@ type Controller interface {
 }
 
 var _ Controller = (*worker.Loop)(nil)
-
-// Cache is what one informer holds.
-type Cache struct {
-	preflight.Resource
-	Informer cache.SharedIndexInformer
-}

@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	kubeinformers "k8s.io/client-go/informers"
+	coreinformers "k8s.io/client-go/informers/core/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
@@ -28,20 +29,14 @@ func NewDescriptor(greeted func()) manager.Descriptor {
 		AddFlags: func(flags *flag.FlagSet) {
 			flags.StringVar(&greeting, "greeter-greeting", "Hello", "What to say to a Pod.")
 		},
-		New: func(d manager.Dependencies) (manager.Parts, error) {
+		New: func(d *manager.Dependencies) (manager.Controller, error) {
 			factory := kubeinformers.NewSharedInformerFactoryWithOptions(d.Kube, d.Resync, kubeinformers.WithNamespace(d.Namespace))
-			c, err := NewController(greeting, greeted, factory)
-			return manager.Parts{
-				Controller: c,
-				Caches: []manager.Cache{{
-					Resource: preflight.Resource{
-						GroupVersionResource: corev1.SchemeGroupVersion.WithResource("pods"),
-						Namespace:            d.Namespace,
-						Permit:               "allow this process to list and watch Pods",
-					},
-					Informer: factory.Core().V1().Pods().Informer(),
-				}},
-			}, err
+			pods := preflight.Resource{
+				GroupVersionResource: corev1.SchemeGroupVersion.WithResource("pods"),
+				Namespace:            d.Namespace,
+				Permit:               "allow this process to list and watch Pods",
+			}
+			return NewController(greeting, greeted, manager.Watch(d, pods, factory.Core().V1().Pods()))
 		},
 	}
 }
@@ -55,8 +50,7 @@ type Controller struct {
 }
 
 // NewController wires the controller and starts nothing.
-func NewController(greeting string, greeted func(), factory kubeinformers.SharedInformerFactory) (*Controller, error) {
-	pods := factory.Core().V1().Pods()
+func NewController(greeting string, greeted func(), pods coreinformers.PodInformer) (*Controller, error) {
 	c := &Controller{greeting: greeting, greeted: greeted, pods: pods.Lister()}
 	c.Loop = worker.New("greeter", c.sync)
 	add := func(obj any) {

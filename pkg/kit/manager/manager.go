@@ -134,7 +134,8 @@ type process struct {
 
 // running is a controller that is ready to be started.
 type running struct {
-	Parts
+	Controller
+	*Dependencies
 	name     string
 	recorder *recorder
 	canList  chan struct{} // closed once this process can list what the controller needs
@@ -177,11 +178,11 @@ func (m Manager) assemble(o options) (*process, error) {
 		if err != nil {
 			return nil, err
 		}
-		parts, err := d.assemble(o, config, recorder)
+		c, err := d.assemble(o, config, recorder)
 		if err != nil {
 			return nil, fmt.Errorf("making %s: %w", d.Name, err)
 		}
-		p.controllers = append(p.controllers, running{parts, d.Name, recorder, make(chan struct{})})
+		p.controllers = append(p.controllers, c)
 	}
 	v := flags.Version()
 	metrics.Build(v.GitVersion, v.GitCommit)
@@ -193,7 +194,7 @@ func (m Manager) assemble(o options) (*process, error) {
 }
 
 // assemble makes the clients and the controller. All of its clients share a rate limit.
-func (d Descriptor) assemble(o options, config *rest.Config, recorder *recorder) (Parts, error) {
+func (d Descriptor) assemble(o options, config *rest.Config, recorder *recorder) (running, error) {
 	config = named(config, d.Name)
 	controllerTransport(config)
 	if d.Confidential {
@@ -204,20 +205,22 @@ func (d Descriptor) assemble(o options, config *rest.Config, recorder *recorder)
 	}
 	kube, err := kubernetes.NewForConfig(config)
 	if err != nil {
-		return Parts{}, err
+		return running{}, err
 	}
 	metadata, err := metadata.NewForConfig(config)
 	if err != nil {
-		return Parts{}, err
+		return running{}, err
 	}
-	return d.New(Dependencies{
+	given := &Dependencies{
 		Kube:      kube,
 		Metadata:  metadata,
 		Config:    config,
 		Namespace: o.namespace,
 		Resync:    o.resync,
 		Recorder:  recorder.recorderFor(d.Name + "-controller"),
-	})
+	}
+	c, err := d.New(given)
+	return running{c, given, d.Name, recorder, make(chan struct{})}, err
 }
 
 // countVersions reports the resource version of each cache. Of caches that differ only in
@@ -226,10 +229,10 @@ func (p *process) countVersions(add func(n float64, values ...string)) {
 	type series struct{ controller, resource, selector string }
 	oldest := map[series]float64{}
 	for _, c := range p.controllers {
-		for _, held := range c.Caches {
+		for _, held := range c.caches {
 			key := series{c.name, held.Resource.Resource, held.Selector}
 			var version float64
-			if _, err := fmt.Sscan(held.Informer.LastSyncResourceVersion(), &version); err != nil {
+			if _, err := fmt.Sscan(held.LastSyncResourceVersion(), &version); err != nil {
 				continue
 			}
 			if earlier, isThere := oldest[key]; !isThere || version < earlier {
@@ -253,7 +256,7 @@ func (p *process) checks(stuckAfter time.Duration) (live, ready []healthz.Health
 		}))
 	}
 	if p.election != nil {
-		live = append(live, healthz.NamedCheck("leader", p.election.Check))
+		live = append(live, healthz.NamedCheck("leaderElection", p.election.Check))
 	}
 	ready = []healthz.HealthChecker{healthz.NamedCheck("preflight", func(*http.Request) error {
 		for _, c := range p.controllers {
@@ -295,9 +298,17 @@ func (p *process) run(ctx context.Context) error {
 	}
 	canWork := make(chan struct{})
 	first := sync.OnceFunc(func() { close(canWork) })
+	hasWorked := func() bool {
+		select {
+		case <-canWork:
+			return true
+		default:
+			return false
+		}
+	}
 	for _, c := range p.controllers {
 		preflights.Go(func() {
-			if err := c.awaitResources(ctx, p.metadata); err != nil {
+			if err := c.awaitResources(ctx, p.metadata, hasWorked); err != nil {
 				cancel(err)
 				return
 			}
@@ -321,13 +332,13 @@ func (p *process) run(ctx context.Context) error {
 }
 
 // awaitResources waits until this process can list everything that the controller needs.
-func (c running) awaitResources(ctx context.Context, client metadata.Interface) error {
+func (c running) awaitResources(ctx context.Context, client metadata.Interface, hasWorked func() bool) error {
 	var resources []preflight.Resource
-	for _, held := range c.Caches {
+	for _, held := range c.caches {
 		resources = append(resources, held.Resource)
 	}
-	for _, resource := range append(resources, c.Needs...) {
-		if err := preflight.Await(ctx, client, resource); err != nil {
+	for _, resource := range append(resources, c.needs...) {
+		if err := preflight.Await(ctx, client, resource, hasWorked); err != nil {
 			return err
 		}
 	}
@@ -380,10 +391,7 @@ func (p *process) work(ctx, informing context.Context) error {
 				return
 			}
 			defer c.recorder.start()() // after the controller has recorded its last event
-			for _, held := range c.Caches {
-				c.WaitFor(held.Informer.HasSyncedChecker())
-				p.informers.Go(func() { held.Informer.RunWithContext(informing) })
-			}
+			p.informers.Go(c.StartCaches(informing, c.Controller))
 			if err := c.Run(ctx, p.workers); err != nil {
 				cancel(fmt.Errorf("running %s: %w", c.name, err))
 			}

@@ -30,6 +30,7 @@ import (
 	"k8s.io/apiserver/pkg/server/healthz"
 	clientfeatures "k8s.io/client-go/features"
 	clientfeaturestesting "k8s.io/client-go/features/testing"
+	kubeinformers "k8s.io/client-go/informers"
 	kubescheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/metadata/metadatainformer"
@@ -68,7 +69,7 @@ func without(t *testing.T, names ...string) {
 // shop returns a program with two controllers that do nothing. One of them has a flag, whose
 // value is stored in flavor.
 func shop(flavor *string) Manager {
-	idle := func(Dependencies) (Parts, error) { return Parts{Controller: &fakeController{}}, nil }
+	idle := func(*Dependencies) (Controller, error) { return &fakeController{}, nil }
 	return Manager{Name: "shop", LeaseName: "shop-lease", Controllers: []Descriptor{
 		{Name: "cone", OnByDefault: true, New: idle, AddFlags: func(flags *flag.FlagSet) {
 			flags.StringVar(flavor, "cone-flavor", "vanilla", "What to fill cones with.")
@@ -325,7 +326,7 @@ func (*fakeController) WaitFor(...cache.DoneChecker)           {}
 
 // newRunning returns a controller without caches that is ready to be started.
 func newRunning(t *testing.T, name string, c Controller) running {
-	return running{Parts{Controller: c}, name, newSinking(t, &sink{}), make(chan struct{})}
+	return running{Controller: c, Dependencies: &Dependencies{}, name: name, recorder: newSinking(t, &sink{}), canList: make(chan struct{})}
 }
 
 // newSinking returns a recorder whose events go there.
@@ -436,12 +437,12 @@ func TestEventsOfOneControllerDropNoOthers(t *testing.T) {
 			return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "parlor", Name: fmt.Sprint("vanilla-", i)}}
 		}
 		controller := func(name string, run func(record.EventRecorder)) Descriptor {
-			return Descriptor{Name: name, OnByDefault: true, New: func(d Dependencies) (Parts, error) {
-				return Parts{Controller: &fakeController{run: func(ctx context.Context) error {
+			return Descriptor{Name: name, OnByDefault: true, New: func(d *Dependencies) (Controller, error) {
+				return &fakeController{run: func(ctx context.Context) error {
 					run(d.Recorder)
 					<-ctx.Done()
 					return nil
-				}}}, nil
+				}}, nil
 			}}
 		}
 		m := Manager{Name: "shop", LeaseName: "shop-lease", Controllers: []Descriptor{
@@ -510,7 +511,7 @@ func TestVersionOfACacheFollowsBookmarks(t *testing.T) {
 		watching.Go(func() { pods.RunWithContext(ctx) })
 		version := func() (version float64) {
 			synctest.Wait()
-			p := &process{controllers: []running{{Parts: Parts{Caches: []Cache{{Informer: pods}}}, name: "fake"}}}
+			p := &process{controllers: []running{{Dependencies: &Dependencies{caches: []held{{SharedIndexInformer: pods}}}, name: "fake"}}}
 			p.countVersions(func(n float64, _ ...string) { version = n })
 			return version
 		}
@@ -536,13 +537,13 @@ func (v versioned) LastSyncResourceVersion() string { return v.version }
 
 // A series that is there twice would break every scrape.
 func TestVersionsOfCachesOfOneResource(t *testing.T) {
-	pods := func(namespace, selector, version string) Cache {
-		return Cache{
-			Resource: preflight.Resource{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("pods"), Namespace: namespace, Selector: selector},
-			Informer: versioned{version: version},
+	pods := func(namespace, selector, version string) held {
+		return held{
+			preflight.Resource{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("pods"), Namespace: namespace, Selector: selector},
+			versioned{version: version},
 		}
 	}
-	p := &process{controllers: []running{{name: "fake", Parts: Parts{Caches: []Cache{
+	p := &process{controllers: []running{{name: "fake", Dependencies: &Dependencies{caches: []held{
 		pods("a", "", "7"), pods("b", "", "5"), pods("c", "", "9"), pods("d", "", ""), pods("", "flavor=vanilla", "8"),
 	}}}}}
 	got := map[string]float64{}
@@ -593,10 +594,9 @@ func newProcess(t *testing.T, cluster http.RoundTripper, controllers map[string]
 	p := &process{workers: 1, metadata: reader, http: server}
 	for resource, c := range controllers {
 		pods := corev1.SchemeGroupVersion.WithResource(resource)
-		p.controllers = append(p.controllers, running{Parts{Controller: c, Caches: []Cache{{
-			Resource: preflight.Resource{GroupVersionResource: pods},
-			Informer: metadatainformer.NewFilteredMetadataInformer(reader, pods, "", 0, cache.Indexers{}, nil).Informer(),
-		}}}, "of " + resource, newSinking(t, &sink{}), make(chan struct{})})
+		d := &Dependencies{}
+		Watch(d, preflight.Resource{GroupVersionResource: pods}, metadatainformer.NewFilteredMetadataInformer(reader, pods, "", 0, cache.Indexers{}, nil))
+		p.controllers = append(p.controllers, running{c, d, "of " + resource, newSinking(t, &sink{}), make(chan struct{})})
 	}
 	o, err := parse(Manager{Name: "shop", LeaseName: "shop", Controllers: []Descriptor{{Name: "cone", OnByDefault: true}}}, nil)
 	if err != nil {
@@ -684,9 +684,9 @@ func TestControllerThatWaitsKeepsNoOtherFromWorking(t *testing.T) {
 		c := newCluster(t)
 		lack(c, "pods", "nodes", "secrets")
 		p := newProcess(t, c, map[string]Controller{"pods": controller("pods"), "nodes": controller("nodes")})
-		for i, c := range p.controllers {
+		for _, c := range p.controllers {
 			if c.name == "of pods" { // which it reads without a cache
-				p.controllers[i].Needs = []preflight.Resource{{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("secrets")}}
+				c.Need(preflight.Resource{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("secrets")})
 			}
 		}
 		stop := p.start(t.Context(), t)
@@ -706,25 +706,25 @@ func TestControllerThatWaitsKeepsNoOtherFromWorking(t *testing.T) {
 	})
 }
 
-// A controller waits for each of its caches, also for one that it only looks up objects in, which
-// has no handler. It waits for no other controller's.
+// A controller deletes each Pod whose Secret a lister does not have. The lister's cache has no handler, and is filled
+// late or never. No Pod is deleted, and another controller of the process does not wait.
 func TestControllerWaitsForCachesWithoutHandler(t *testing.T) {
+	pods, secrets := corev1.SchemeGroupVersion.WithResource("pods"), corev1.SchemeGroupVersion.WithResource("secrets")
 	for name, tt := range map[string]struct {
 		takes time.Duration // until Secrets can be listed and watched
-		want  string        // what a sync of the Pod finds, or why there is none
+		want  string        // what the controller has done
 	}{
-		"a slow one": {4 * time.Minute, "vanilla finds [parlor/recipe] after 4m0s"},
+		"a slow one": {4 * time.Minute, "vanilla was synced after 4m0s"},
 		"one that is never filled": {
 			time.Hour,
-			"running of pods: not filled within 5m0s, so its informer cannot list or watch, or was not started: " +
-				"SharedIndexInformer *v1.PartialObjectMetadata",
+			"running of pods: not filled within 5m0s: SharedIndexInformer *v1.PartialObjectMetadata; ",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := newCluster(t)
 				c.Set(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "parlor", Name: "vanilla"}})
-				c.Set(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "parlor", Name: "recipe"}})
+				c.Set(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "parlor", Name: "vanilla"}})
 				begin := time.Now()
 				slow := roundTripper(func(r *http.Request) (*http.Response, error) {
 					if path.Base(r.URL.Path) == "secrets" && r.URL.Query().Get("limit") != "1" { // which preflight sends
@@ -737,44 +737,97 @@ func TestControllerWaitsForCachesWithoutHandler(t *testing.T) {
 					return c.RoundTrip(r)
 				})
 				var got, other string
-				var secrets cache.SharedIndexInformer
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
-				loop := worker.New("pods", func(_ context.Context, pod cache.ObjectName) (time.Duration, error) {
-					got = fmt.Sprint(pod.Name, " finds ", secrets.GetStore().ListKeys(), " after ", time.Since(begin))
-					cancel()
-					return 0, nil
-				})
-				p := newProcess(t, slow, map[string]Controller{"pods": loop, "nodes": &fakeController{run: func(ctx context.Context) error {
+				p := newProcess(t, slow, map[string]Controller{"nodes": &fakeController{run: func(ctx context.Context) error {
 					other = fmt.Sprint("after ", time.Since(begin))
 					<-ctx.Done()
 					return nil
 				}}})
 				p.election = nil
-				resource := preflight.Resource{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("secrets")}
-				secrets = metadatainformer.NewFilteredMetadataInformer(
-					p.metadata, resource.GroupVersionResource, "", 0, cache.Indexers{}, nil).Informer()
-				for i, c := range p.controllers {
-					if c.name == "of pods" {
-						p.controllers[i].Caches = append(p.controllers[i].Caches, Cache{resource, secrets})
-						handler, err := c.Caches[0].Informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: func(pod any) {
-							loop.Add(cache.MetaObjectToName(pod.(metav1.Object)))
-						}})
-						if err != nil {
-							t.Fatal(err)
-						}
-						loop.WaitFor(handler.HasSyncedChecker())
-					}
+				d := &Dependencies{}
+				inCache := func(resource schema.GroupVersionResource) kubeinformers.GenericInformer {
+					return Watch(d, preflight.Resource{GroupVersionResource: resource},
+						metadatainformer.NewFilteredMetadataInformer(p.metadata, resource, "", 0, cache.Indexers{}, nil))
 				}
+				ofPods, ofSecrets := inCache(pods), inCache(secrets)
+				loop := worker.New("sweeper", func(ctx context.Context, name cache.ObjectName) (time.Duration, error) {
+					got = fmt.Sprint(name.Name, " was synced after ", time.Since(begin))
+					defer cancel()
+					if _, err := ofSecrets.Lister().ByNamespace(name.Namespace).Get(name.Name); apierrors.IsNotFound(err) {
+						return 0, p.metadata.Resource(pods).Namespace(name.Namespace).Delete(ctx, name.Name, metav1.DeleteOptions{})
+					}
+					return 0, nil
+				})
+				handler, err := ofPods.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: func(pod any) {
+					loop.Add(cache.MetaObjectToName(pod.(metav1.Object)))
+				}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				loop.WaitFor(handler.HasSyncedChecker())
+				p.controllers = append(p.controllers, running{loop, d, "of pods", newSinking(t, &sink{}), make(chan struct{})})
 				if err := p.run(ctx); !errors.Is(err, context.Canceled) {
 					got = err.Error()
 				}
-				if diff := cmp.Diff([]string{tt.want, "after 0s"}, []string{got, other}); diff != "" {
-					t.Errorf("what the controller did, and when the other one ran (-want +got):\n%s", diff)
+				if !strings.HasPrefix(got, tt.want) {
+					t.Errorf("the controller: %s, want %s", got, tt.want)
+				}
+				if diff := cmp.Diff("after 0s", other); diff != "" {
+					t.Errorf("when the other one ran (-want +got):\n%s", diff)
+				}
+				if deleted := c.Requests("delete pods"); deleted > 0 {
+					t.Errorf("%d Pods were deleted", deleted)
 				}
 				time.Sleep(2 * time.Hour) // until the informers end
 			})
 		})
+	}
+}
+
+// Credentials that are not accepted end a process that has not worked yet. One that has waits, as reflectors and the
+// election do: the API server rejects good ones for moments after its start.
+func TestCredentialsThatAreRejectedForMoments(t *testing.T) {
+	for name, tt := range map[string]struct {
+		lacks []string // the resources that cannot be listed at first
+		want  string
+	}{
+		"before any controller works": {[]string{"pods", "nodes"}, "the API server does not accept the credentials"},
+		"while another one works":     {[]string{"pods"}, "context canceled"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newCluster(t)
+				lack(c, tt.lacks...)
+				p := newProcess(t, c, map[string]Controller{"pods": patient, "nodes": patient})
+				ctx, cancel := context.WithCancel(t.Context())
+				ended := make(chan error, 1)
+				go func() { ended <- p.run(ctx) }()
+				time.Sleep(10 * time.Second)
+				c.Refuse(func(string) error { return apierrors.NewUnauthorized("starting") })
+				time.Sleep(3 * time.Second)
+				c.Refuse(nil)
+				time.Sleep(10 * time.Second)
+				cancel()
+				if err := <-ended; !strings.HasPrefix(err.Error(), tt.want) {
+					t.Errorf("run returned %v, want %s", err, tt.want)
+				}
+			})
+		})
+	}
+}
+
+// Metrics, logs and checks tell controllers apart by their names.
+func TestNamesAreUnique(t *testing.T) {
+	for name, wrong := range map[string][]Descriptor{
+		"two of one name": {{Name: "cone", OnByDefault: true}, {Name: "cone"}},
+		"no name":         {{Name: "cone", OnByDefault: true}, {}},
+		"a check's name":  {{Name: "leaderElection", OnByDefault: true}},
+	} {
+		err := Manager{Name: "shop", LeaseName: "shop", Controllers: wrong}.Run(t.Context(), nil)
+		if err == nil || !strings.Contains(err.Error(), "DNS label") {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 

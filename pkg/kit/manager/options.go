@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/pflag"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	componentbase "k8s.io/component-base/config"
 	componentbaseoptions "k8s.io/component-base/config/options"
@@ -106,6 +107,13 @@ func (m Manager) validate(o options) error {
 		if wrong := name.validate(name.value); name.value != "" && len(wrong) > 0 {
 			return fmt.Errorf("-%s=%q is not a valid name: %s", name.flag, name.value, wrong[0])
 		}
+	}
+	names := sets.New[string]()
+	for _, d := range m.Controllers {
+		if len(validation.IsDNS1123Label(d.Name)) > 0 || names.Has(d.Name) {
+			return fmt.Errorf("the program has two controllers with the name %q, or it is not a DNS label", d.Name)
+		}
+		names.Insert(d.Name)
 	}
 	enabled, err := m.enabled(o.controllers)
 	if err != nil {

@@ -42,13 +42,13 @@ func respond(code int, body any) *http.Response {
 }
 
 // dependencies returns what a controller gets whose process has that config.
-func dependencies(t *testing.T, config *rest.Config) (d Dependencies) {
+func dependencies(t *testing.T, config *rest.Config) (d *Dependencies) {
 	t.Helper()
 	events := &recorder{record.NewBroadcaster(), kubescheme.Scheme, nil}
 	defer events.Shutdown()
-	_, err := Descriptor{New: func(given Dependencies) (Parts, error) {
+	_, err := Descriptor{New: func(given *Dependencies) (Controller, error) {
 		d = given
-		return Parts{}, nil
+		return nil, nil
 	}}.assemble(options{}, config, events)
 	if err != nil {
 		t.Fatal(err)

@@ -17,7 +17,7 @@ func Example() {
 	err := preflight.Await(context.Background(), client, preflight.Resource{
 		GroupVersionResource: corev1.SchemeGroupVersion.WithResource("pods"),
 		Permit:               "kubectl apply -f rbac.yaml",
-	})
+	}, func() bool { return false })
 	if err != nil {
 		fmt.Println("only a restart can help:", err)
 	}

@@ -4,7 +4,8 @@
 // It waits for what someone can fix in the cluster: an API server that does not answer, a
 // custom resource that is not defined, a permission that is missing. It returns an error
 // for what only a restart can fix: credentials that are not accepted, a certificate that
-// is not trusted.
+// is not trusted. A process that has worked waits for these, too: the API server rejects good
+// credentials for moments after its own start (kubernetes#65785).
 package preflight
 
 import (
@@ -44,8 +45,9 @@ type Resource struct {
 
 // Await returns nil once the resource can be listed, and logs what it waits for until then.
 // The error is the cause of ctx, which has ended, or says what is wrong with the credentials.
-func Await(ctx context.Context, client metadata.Interface, r Resource) error {
-	waiting := Waiting{Resource: r}
+// hasWorked reports whether these credentials have been accepted before.
+func Await(ctx context.Context, client metadata.Interface, r Resource, hasWorked func() bool) error {
+	waiting := Waiting{Resource: r, hasWorked: hasWorked}
 	err := wait.PollUntilContextCancel(ctx, Interval, true, func(ctx context.Context) (done bool, _ error) {
 		err := r.list(ctx, client)
 		if ctx.Err() != nil {
@@ -63,8 +65,9 @@ func Await(ctx context.Context, client metadata.Interface, r Resource) error {
 // lasts.
 type Waiting struct {
 	Resource
-	obstacle string
-	logged   time.Time
+	hasWorked func() bool
+	obstacle  string
+	logged    time.Time
 }
 
 // Note takes the result of an attempt. It returns an error if it is hopeless to try again.
@@ -78,7 +81,7 @@ func (w *Waiting) Note(ctx context.Context, err error) error {
 		return nil
 	}
 	obstacle, remedy, isHopeless := w.explain(err)
-	if isHopeless {
+	if isHopeless && !w.hasWorked() {
 		return fmt.Errorf("%s: %s (%w)", obstacle, remedy, err)
 	}
 	if obstacle != w.obstacle || time.Since(w.logged) >= repeatAfter {

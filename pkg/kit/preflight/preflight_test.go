@@ -63,7 +63,7 @@ func (c *cluster) await(ctx context.Context) error {
 	logger := funcr.New(func(_, line string) {
 		c.log = append(c.log, regexp.MustCompile(`"level"=0 | "err"=.*`).ReplaceAllString(line, ""))
 	}, funcr.Options{})
-	return preflight.Await(klog.NewContext(ctx, logger), client, gadgets)
+	return preflight.Await(klog.NewContext(ctx, logger), client, gadgets, func() bool { return false })
 }
 
 // A cluster has one obstacle after another, for less than a minute each, and then none.
@@ -157,7 +157,7 @@ func TestAnswers(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			err = preflight.Await(t.Context(), client, gadgets)
+			err = preflight.Await(t.Context(), client, gadgets, func() bool { return false })
 			if isRight := err == nil && tt.want == "" || err != nil && tt.want != "" && strings.HasPrefix(err.Error(), tt.want); !isRight {
 				t.Errorf("Await returned %v, want %q", err, tt.want)
 			}

@@ -35,6 +35,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	clientfeatures "k8s.io/client-go/features"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
@@ -209,7 +210,8 @@ func (l *Loop) awaitReady(ctx context.Context) error {
 			missing = append(missing, checker.Name())
 		}
 	}
-	return fmt.Errorf("not filled within %s, so its informer cannot list or watch, or was not started: %s", fillTimeout, strings.Join(missing, ", "))
+	return fmt.Errorf("not filled within %s: %s; its informer was not started, cannot list or watch, or a proxy drops the bookmark that ends a streaming list (if so, set KUBE_FEATURE_%s=false in the environment)",
+		fillTimeout, strings.Join(missing, ", "), clientfeatures.WatchListClient)
 }
 
 // names returns the objects that are being synced.

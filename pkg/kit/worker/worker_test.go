@@ -297,7 +297,7 @@ func TestRunEndsIfACacheIsNeverFilled(t *testing.T) {
 		l.WaitFor(filled, make(checker))
 		l.Add(vanilla)
 		err := l.Run(t.Context(), 2)
-		if want := "not filled within 5m0s, so its informer cannot list or watch, or was not started: checker"; err == nil || err.Error() != want {
+		if want := "not filled within 5m0s: checker; its informer was not started, cannot list or watch, or a proxy drops the bookmark that ends a streaming list (if so, set KUBE_FEATURE_WatchListClient=false in the environment)"; err == nil || err.Error() != want {
 			t.Errorf("Run = %v, want %s", err, want)
 		}
 		equal(t, "duration of Run", 5*time.Minute, time.Since(begin))
