@@ -33,7 +33,6 @@ import (
 	listers "nicoleh.io/k8s-controller/pkg/generated/listers/samplecontroller/v1alpha1"
 	"nicoleh.io/k8s-controller/pkg/icecream"
 	"nicoleh.io/k8s-controller/pkg/kit/consistency"
-	"nicoleh.io/k8s-controller/pkg/kit/kstatus"
 	"nicoleh.io/k8s-controller/pkg/kit/lenient"
 	"nicoleh.io/k8s-controller/pkg/kit/metrics"
 	"nicoleh.io/k8s-controller/pkg/kit/pace"
@@ -301,7 +300,7 @@ func (c *Controller) report(ctx context.Context, ice *v1alpha1.Icecream, status 
 	if equality.Semantic.DeepEqual(ice.Status, status) {
 		return 0, nil
 	}
-	if wait := c.attempts.ReportAfter(ice, kstatus.HasTurned(ice.Status.Conditions, status.Conditions), time.Now()); wait > 0 {
+	if wait := c.attempts.ReportAfter(ice, icecream.HasTurned(ice.Status, status), time.Now()); wait > 0 {
 		return wait, nil
 	}
 	updated, err := c.client.SamplecontrollerV1alpha1().Icecreams(ice.Namespace).UpdateStatus(ctx, &v1alpha1.Icecream{

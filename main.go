@@ -17,7 +17,6 @@ import (
 	"nicoleh.io/k8s-controller/pkg/generated/clientset/versioned/scheme"
 	"nicoleh.io/k8s-controller/pkg/generated/informers/externalversions"
 	"nicoleh.io/k8s-controller/pkg/icecream"
-	"nicoleh.io/k8s-controller/pkg/kit/kstatus"
 	"nicoleh.io/k8s-controller/pkg/kit/lenient"
 	"nicoleh.io/k8s-controller/pkg/kit/manager"
 	"nicoleh.io/k8s-controller/pkg/kit/metrics"
@@ -93,13 +92,15 @@ func (c *Controller) count(add func(n float64, values ...string)) {
 	icecreams, _ := c.icecreams.List(labels.Everything()) // A cache can always be listed.
 	type key struct {
 		namespace string
-		kstatus.Readiness
+		ready     metav1.ConditionStatus
+		reason    string
 	}
 	count := map[key]float64{}
 	for _, ice := range icecreams {
-		count[key{ice.Namespace, kstatus.ReadinessOf(ice.Status.Conditions)}]++
+		ready := icecream.ReadyOf(ice.Status)
+		count[key{ice.Namespace, ready.Status, ready.Reason}]++
 	}
 	for of, n := range count {
-		add(n, of.namespace, string(of.Status), of.Reason)
+		add(n, of.namespace, string(of.ready), of.reason)
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -105,7 +106,7 @@ func TestDecideAndStatus(t *testing.T) {
 			}
 			o.Refusal = test.refusal
 			status := Status(o, plan)
-			if got := kstatus.ReadinessOf(status.Conditions); got.Reason != test.reason {
+			if got := meta.FindStatusCondition(status.Conditions, string(kstatus.Ready)); got.Reason != test.reason {
 				t.Errorf("the reason is %s, want %s", got.Reason, test.reason)
 			}
 			if status.ObservedGeneration != 1 {

@@ -1,4 +1,4 @@
-// Package text shortens text to the API's limits, and reads yes, no and times from annotations.
+// Package text shortens text to the API's limits, and reads yes and no from annotations.
 package text
 
 import "strings"

@@ -40,7 +40,7 @@ func TestStripIcecreamKeepsTheDecodingProblem(t *testing.T) {
 		t.Fatal(err)
 	}
 	ice := kept.(*v1alpha1.Icecream)
-	const want = "spec.image: json: cannot unmarshal number into Go struct field IcecreamSpec.spec.image of type string"
+	const want = "spec: json: cannot unmarshal number into Go struct field IcecreamSpec.spec.image of type string"
 	if got := lenient.DecodeError(ice, "spec"); got != want {
 		t.Errorf("the problem is %q, want %q", got, want)
 	}

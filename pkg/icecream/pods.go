@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
-	"nicoleh.io/k8s-controller/pkg/kit/kstatus"
 	"nicoleh.io/k8s-controller/pkg/kit/pace"
 	"nicoleh.io/k8s-controller/pkg/kit/podproblem"
 )
@@ -169,7 +168,7 @@ func (o Observed) active() (n int32) {
 // wasTold reports whether the present status gives this reason for the present spec.
 func (o Observed) wasTold(reason string) bool {
 	status := o.Icecream.Status
-	return status.ObservedGeneration == o.Icecream.Generation && kstatus.ReadinessOf(status.Conditions).Reason == reason
+	return status.ObservedGeneration == o.Icecream.Generation && ReadyOf(status).Reason == reason
 }
 
 // worse returns the problem to tell: what has failed before what only waits, then what has lasted longer.

@@ -284,7 +284,7 @@ func (o Observed) WriteEvent(stored *appsv1.Deployment, isWhole bool) Event {
 // problem has one event, however long it lasts and however its message changes.
 func StatusEvent(before, s v1alpha1.IcecreamStatus) Event {
 	isNew := before.ObservedGeneration != s.ObservedGeneration
-	was, is := kstatus.ReadinessOf(before.Conditions), meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionReady)
+	was, is := ReadyOf(before), ReadyOf(s)
 	wasStalled := meta.IsStatusConditionTrue(before.Conditions, v1alpha1.ConditionStalled)
 	isStalled := meta.IsStatusConditionTrue(s.Conditions, v1alpha1.ConditionStalled)
 	const synced = "Icecream synced successfully"
@@ -300,6 +300,22 @@ func StatusEvent(before, s v1alpha1.IcecreamStatus) Event {
 	default:
 		return Event{}
 	}
+}
+
+// ReadyOf returns the Ready condition of a status; one that is Unknown if there is none yet.
+func ReadyOf(s v1alpha1.IcecreamStatus) metav1.Condition {
+	if ready := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionReady); ready != nil {
+		return *ready
+	}
+	return metav1.Condition{Status: metav1.ConditionUnknown}
+}
+
+// HasTurned reports whether one of the conditions has another status or reason.
+func HasTurned(before, after v1alpha1.IcecreamStatus) bool {
+	return slices.ContainsFunc(after.Conditions, func(is metav1.Condition) bool {
+		was := meta.FindStatusCondition(before.Conditions, is.Type)
+		return was == nil || was.Status != is.Status || was.Reason != is.Reason
+	})
 }
 
 // HasMoved reports whether the number of Pods on some node has changed.

@@ -404,3 +404,32 @@ func TestLongMessages(t *testing.T) {
 		}
 	}
 }
+
+func TestHasTurned(t *testing.T) {
+	status := func(state kstatus.State, reason, message string, generation int64) (s v1alpha1.IcecreamStatus) {
+		kstatus.Conclusion{State: state, Reason: reason, Message: message}.SetOn(&s.Conditions, generation, now)
+		return s
+	}
+	progressing, available := status(kstatus.Reconciling, "Progressing", "1 of 3", 1), status(kstatus.Ready, "Available", "", 1)
+	for name, tt := range map[string]struct {
+		before, after v1alpha1.IcecreamStatus
+		want          bool
+	}{
+		"the first status":                   {v1alpha1.IcecreamStatus{}, progressing, true},
+		"mere progress":                      {progressing, status(kstatus.Reconciling, "Progressing", "2 of 3", 1), false},
+		"another reason":                     {progressing, status(kstatus.Reconciling, "ImagePullBackOff", "", 1), true},
+		"ready":                              {progressing, available, true},
+		"no longer ready":                    {available, progressing, true},
+		"a new spec, and the same otherwise": {progressing, status(kstatus.Reconciling, "Progressing", "1 of 3", 2), false},
+		"nothing":                            {progressing, progressing, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := HasTurned(tt.before, tt.after); got != tt.want {
+				t.Errorf("got %t, want %t", got, tt.want)
+			}
+		})
+	}
+	if ready := ReadyOf(v1alpha1.IcecreamStatus{}); ready.Status != metav1.ConditionUnknown || ready.Reason != "" {
+		t.Errorf("without a status, it is %+v", ready)
+	}
+}

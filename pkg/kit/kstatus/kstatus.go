@@ -4,7 +4,6 @@
 package kstatus
 
 import (
-	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -57,29 +56,5 @@ func (c Conclusion) SetOn(conditions *[]metav1.Condition, generation int64, now 
 	}
 }
 
-// HasTurned reports whether one of the conditions has another status or reason.
-func HasTurned(from, to []metav1.Condition) bool {
-	return slices.ContainsFunc(to, func(is metav1.Condition) bool {
-		was := meta.FindStatusCondition(from, is.Type)
-		return was == nil || was.Status != is.Status || was.Reason != is.Reason
-	})
-}
-
 // Progressing is the reason of a Ready condition that is false although nothing is wrong.
 const Progressing = "Progressing"
-
-// Readiness is the status and reason of a Ready condition.
-type Readiness struct {
-	Status metav1.ConditionStatus
-	Reason string
-}
-
-// ReadinessOf returns that of an object with these conditions. One that has none yet is
-// Unknown, without a reason.
-func ReadinessOf(conditions []metav1.Condition) Readiness {
-	ready := meta.FindStatusCondition(conditions, string(Ready))
-	if ready == nil {
-		return Readiness{Status: metav1.ConditionUnknown}
-	}
-	return Readiness{ready.Status, ready.Reason}
-}

@@ -11,7 +11,7 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"nicoleh.io/k8s-controller/internal/text"
+	"nicoleh.io/k8s-controller/pkg/nodereboot/request"
 )
 
 // absent is what WatchSentinel writes if there is no sentinel file, and what begins with
@@ -93,7 +93,7 @@ func (a *Agent) sentinel() (time.Time, error) {
 	if why, isUnknown := strings.CutPrefix(state, unknown); isUnknown {
 		return time.Time{}, errors.New(why)
 	}
-	at, isTime := text.Time(state)
+	at, isTime := request.Time(state)
 	if !isTime {
 		return time.Time{}, fmt.Errorf("%s has %q, which is neither %s nor a time", a.config.SentinelState, state, absent)
 	}

@@ -23,6 +23,7 @@ package request
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -117,7 +118,7 @@ func NotBefore(node *corev1.Node) (time.Time, error) {
 	if isYes, _ := text.Answer(value); isYes {
 		return time.Time{}, nil
 	}
-	at, isTime := text.Time(value)
+	at, isTime := Time(value)
 	if !isTime {
 		return time.Time{}, fmt.Errorf("%.60q is neither empty nor yes or no nor a time such as 2006-01-02T15:04:05Z", value)
 	}
@@ -132,7 +133,7 @@ func Until(node *corev1.Node) (time.Time, error) {
 	if isYes, _ := text.Answer(value); isYes {
 		return time.Time{}, nil
 	}
-	until, isTime := text.Time(value)
+	until, isTime := Time(value)
 	if !isTime {
 		return time.Time{}, fmt.Errorf("%.60q, which is neither empty nor yes nor a time such as 2006-01-02T15:04:05Z", value)
 	}
@@ -152,7 +153,7 @@ func OverAt(node *corev1.Node) time.Time {
 // LastGranted returns when the node was last granted a reboot; zero if never, or if that
 // is unknown.
 func LastGranted(node *corev1.Node) time.Time {
-	at, _ := text.Time(node.Annotations[Granted])
+	at, _ := Time(node.Annotations[Granted])
 	return at
 }
 
@@ -184,4 +185,11 @@ func readiness(node *corev1.Node) *corev1.NodeCondition {
 func has(node *corev1.Node, annotation string) bool {
 	_, ok := node.Annotations[annotation]
 	return ok
+}
+
+// Time returns the time (RFC 3339) in the value of an annotation, and whether it is one.
+// Case does not matter.
+func Time(value string) (at time.Time, isTime bool) {
+	at, err := time.Parse(time.RFC3339, strings.ToUpper(value))
+	return at, err == nil
 }
