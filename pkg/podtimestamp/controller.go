@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -24,9 +25,9 @@ import (
 	"k8s.io/client-go/tools/record"
 
 	"nicoleh.io/k8s-controller/pkg/kit/consistency"
-	"nicoleh.io/k8s-controller/pkg/kit/ledger"
 	"nicoleh.io/k8s-controller/pkg/kit/manager"
 	"nicoleh.io/k8s-controller/pkg/kit/metrics"
+	"nicoleh.io/k8s-controller/pkg/kit/pace"
 	"nicoleh.io/k8s-controller/pkg/kit/patch"
 	"nicoleh.io/k8s-controller/pkg/kit/preflight"
 	"nicoleh.io/k8s-controller/pkg/kit/response"
@@ -66,7 +67,7 @@ func newController(d *manager.Dependencies) (manager.Controller, error) {
 
 // Controller stamps Pods. A sync of one Pod goes
 //
-//	EnsureReady → get → Decide → ask the ledger → patch → report
+//	EnsureReady → get → Decide → wait → patch → report
 type Controller struct {
 	*worker.Loop
 
@@ -76,7 +77,7 @@ type Controller struct {
 	metrics  metrics.Controller
 	stamps   metrics.Total
 	writes   *consistency.Store
-	ledger   *ledger.Ledger
+	attempts pace.Attempts
 }
 
 // NewController wires a controller to an informer of the metadata of Pods, and starts
@@ -88,7 +89,6 @@ func NewController(client metadata.Interface, informer cache.SharedIndexInformer
 		recorder: recorder,
 		metrics:  metrics.For(Name),
 		stamps:   metrics.NewTotal("podtimestamp_stamps_total", "Timestamps given to Pods.", ""),
-		ledger:   ledger.New(), // Pods have no status here.
 		writes:   consistency.New(map[schema.GroupResource]consistency.Seen{Resource.GroupResource(): informer.GetStore()}),
 	}
 	c.Loop = worker.New(Name, c.sync)
@@ -141,29 +141,30 @@ func (c *Controller) sync(ctx context.Context, name cache.ObjectName) (requeueAf
 	if err != nil && !apierrors.IsNotFound(err) {
 		return 0, err
 	}
-	now := time.Now()
-	timestamp := Decide(pod, now)
-	if pod == nil {
-		c.ledger.Forget(name)
-	}
-	if timestamp == "" {
+	if pod == nil || !isAsking(pod) {
+		c.attempts.Forget(name)
 		return 0, nil
 	}
-	account := c.ledger.Of(name, pod.UID)
-	if standing := account.Standing(now, []ledger.Ask{stamping}); len(standing.Due) == 0 {
-		return standing.Wait, nil
+	now := time.Now()
+	timestamp := Decide(pod, now)
+	if timestamp == "" {
+		c.attempts.Settle(pod)
+		return 0, nil
 	}
-	if wait := account.Spend(now); wait > 0 {
+	if wait := c.attempts.Last(pod).Wait(stamping, now); wait > 0 {
 		return wait, nil
 	}
-	return c.report(account, pod, c.stamp(ctx, pod, timestamp))
+	return c.report(pod, c.stamp(ctx, pod, timestamp))
 }
 
 // stamping is what is asked for: that there is a timestamp. Which one is decided each time.
-var stamping = ledger.Ask{Goal: AnnotationTimestamp, Left: AnnotationTimestamp}
+var stamping = pace.Wish{Digest: AnnotationTimestamp}
 
-// errDropped means that the Pod was stored without its timestamp.
-var errDropped = errors.New("the API server accepted the annotation " + AnnotationTimestamp + " but an admission policy or webhook kept it from being stored")
+// errDropped means that the Pod was stored without its timestamp. It counts as a refusal: somebody can mend that.
+var errDropped error = &apierrors.StatusError{ErrStatus: metav1.Status{
+	Code:    http.StatusUnprocessableEntity,
+	Message: "the API server accepted the annotation " + AnnotationTimestamp + " but an admission policy or webhook kept it from being stored",
+}}
 
 // stamp sets the annotation if the Pod is still as the cache shows it.
 func (c *Controller) stamp(ctx context.Context, pod *metav1.PartialObjectMetadata, timestamp string) error {
@@ -173,9 +174,6 @@ func (c *Controller) stamp(ctx context.Context, pod *metav1.PartialObjectMetadat
 	}
 	stamped, err := c.client.Resource(Resource).Namespace(pod.Namespace).
 		Patch(ctx, pod.Name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager})
-	if response.IsStale(err, Resource.GroupResource(), pod.Name) {
-		return worker.Deferred(err)
-	}
 	if err != nil {
 		return fmt.Errorf("setting annotation %s: %w", AnnotationTimestamp, err)
 	}
@@ -192,24 +190,23 @@ func reference(pod *metav1.PartialObjectMetadata) *corev1.ObjectReference {
 	return &corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}
 }
 
-// report notes what came of stamping, and records, once for each Pod, what keeps it from being
-// stamped. A timestamp that is dropped counts as one that is refused: somebody may mend that.
-func (c *Controller) report(account *ledger.Account, pod *metav1.PartialObjectMetadata, err error) (requeueAfter time.Duration, _ error) {
-	var reason string
-	switch {
-	case err == nil:
-		account.Note(time.Now(), stamping, ledger.Outcome{})
-		return 0, nil
-	case errors.Is(err, errDropped):
-		reason = ReasonDropped
-	case response.IsRefusal(err) && !response.IsStale(err, Resource.GroupResource(), pod.Name):
-		reason = ReasonRefused
-	default:
+// report notes what came of stamping, and records, once for each Pod, what keeps it from being stamped.
+func (c *Controller) report(pod *metav1.PartialObjectMetadata, err error) (requeueAfter time.Duration, _ error) {
+	if response.IsStale(err, Resource.GroupResource(), pod.Name) {
+		return 0, worker.Deferred(err)
+	}
+	now := time.Now()
+	last := c.attempts.Last(pod).Then(stamping, err, now)
+	c.attempts.Note(pod, last)
+	if !response.IsRefusal(err) {
 		return 0, err
 	}
-	if account.Standing(time.Now(), []ledger.Ask{stamping}).Refusal == nil {
+	if last.Count == 1 {
+		reason := ReasonRefused
+		if errors.Is(err, errDropped) {
+			reason = ReasonDropped
+		}
 		c.recorder.Eventf(reference(pod), corev1.EventTypeWarning, reason, "Retrying: %v", err)
 	}
-	account.Note(time.Now(), stamping, ledger.Outcome{Refusal: err})
-	return account.Standing(time.Now(), []ledger.Ask{stamping}).Wait, worker.NoBackoff(err)
+	return last.Wait(stamping, now), worker.NoBackoff(err)
 }

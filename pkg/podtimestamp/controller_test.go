@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -158,22 +159,61 @@ func TestRefusalIsReportedOnceAndRetried(t *testing.T) {
 	})
 }
 
-// The memory of a Pod ends with it, so that it does not grow for ever.
+// The memory of a Pod ends with the Pod, so that it does not grow for ever, and when the Pod no longer asks.
 func TestPodsAreForgotten(t *testing.T) {
-	inBubble(t, func(t *testing.T, s *server) {
-		c, _ := s.run()
-		s.Fail("patch pods", errDenied)
-		s.create("sundae", "addtime", "")
-		kittest.Pass(10 * time.Millisecond)
-		pod, err := c.pods.Namespace(nameOf("sundae").Namespace).Get("sundae")
-		if err != nil {
-			t.Fatal(err)
-		}
-		equal(t, "remembered", true, c.ledger.Find(nameOf("sundae"), pod.UID) != nil)
-		s.remove("sundae")
-		kittest.Pass(time.Hour)
-		equal(t, "remembered", false, c.ledger.Find(nameOf("sundae"), pod.UID) != nil)
-	})
+	for name, end := range map[string]func(s *server){
+		"deleted": func(s *server) { s.remove("sundae") },
+		"no longer asks": func(s *server) {
+			s.edit("sundae", func(pod *corev1.Pod) { delete(pod.Annotations, AnnotationAddTime) })
+		},
+		"says no": func(s *server) { s.annotate("sundae", AnnotationAddTime, "no") },
+	} {
+		inBubble(t, func(t *testing.T, s *server) {
+			c, _ := s.run()
+			s.Fail("patch pods", errDenied)
+			s.create("sundae", "addtime", "")
+			kittest.Pass(10 * time.Millisecond)
+			pod, err := c.pods.Namespace(nameOf("sundae").Namespace).Get("sundae")
+			if err != nil {
+				t.Fatal(err)
+			}
+			equal(t, "attempts", 1, c.attempts.Last(pod).Count)
+			end(s)
+			kittest.Pass(time.Hour)
+			equal(t, "attempts for a Pod that "+name, 0, c.attempts.Last(pod).Count)
+		})
+	}
+}
+
+// A refusal is past when the Pod no longer asks or somebody else has stamped it: then the next timestamp is not delayed
+// by it, and another refusal is another event.
+func TestPastRefusals(t *testing.T) {
+	for name, test := range map[string]struct{ end, begin func(pod *corev1.Pod) }{
+		"asks again": {
+			end:   func(pod *corev1.Pod) { pod.Annotations[AnnotationAddTime] = "no" },
+			begin: func(pod *corev1.Pod) { pod.Annotations[AnnotationAddTime] = "yes" },
+		},
+		"loses the timestamp of somebody else": {
+			end:   func(pod *corev1.Pod) { pod.Annotations[AnnotationTimestamp] = "tomorrow" },
+			begin: func(pod *corev1.Pod) { delete(pod.Annotations, AnnotationTimestamp) },
+		},
+	} {
+		inBubble(t, func(t *testing.T, s *server) {
+			s.run()
+			s.Fail("patch pods", slices.Repeat([]error{errDenied}, 10)...)
+			s.create("sundae", "addtime", "")
+			kittest.Pass(4 * time.Minute) // of the 256 s after the ninth refusal
+			for _, refusal := range []error{errDenied, nil} {
+				s.Fail("patch pods", refusal)
+				for _, change := range []func(*corev1.Pod){test.end, test.begin} {
+					s.edit("sundae", change)
+					kittest.Pass(time.Millisecond)
+				}
+			}
+			equal(t, "a Pod that "+name, 1, len(s.timestamps()))
+			equal(t, "events", 3, len(s.events))
+		})
+	}
 }
 
 // Who takes the timestamp away again and again gets it back later and later.

@@ -127,7 +127,7 @@ func (w *stamps) disturb(draw *rand.Rand, pod *corev1.Pod) string {
 	changed := pod.DeepCopy()
 	changed.Annotations = maps.Clone(pod.Annotations)
 	var what string
-	switch draw.IntN(6) {
+	switch draw.IntN(7) {
 	case 0:
 		metav1.SetMetaDataAnnotation(&changed.ObjectMeta, podtimestamp.AnnotationAddTime, "true")
 		what = "asks for a timestamp"
@@ -142,6 +142,9 @@ func (w *stamps) disturb(draw *rand.Rand, pod *corev1.Pod) string {
 		metav1.SetMetaDataLabel(&changed.ObjectMeta, "n", fmt.Sprint(draw.IntN(9)))
 		what = "got a label"
 	case 4:
+		delete(changed.Annotations, podtimestamp.AnnotationAddTime)
+		what = "asks for nothing"
+	case 5:
 		w.Delete(simulation.KeyOf("", "pods", pod.Name), metav1.DeletePropagationBackground)
 		return fmt.Sprintf("Pod %s is deleted", pod.Name)
 	default:
