@@ -36,6 +36,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -48,9 +50,9 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/pager"
 	"k8s.io/client-go/tools/record"
+	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/klog/v2"
 
-	"nicoleh.io/k8s-controller/pkg/kit/metrics"
 	"nicoleh.io/k8s-controller/pkg/kit/patch"
 	"nicoleh.io/k8s-controller/pkg/kit/response"
 	"nicoleh.io/k8s-controller/pkg/kit/worker"
@@ -68,6 +70,11 @@ const (
 // allNodes is the only key: the budget is about all nodes together.
 var allNodes = cache.NewObjectName("", "nodes")
 
+var grantsTotal = promauto.With(legacyregistry.Registerer()).NewCounter(prometheus.CounterOpts{
+	Name: "nodereboot_grants_total",
+	Help: "Reboots granted to nodes.",
+})
+
 // Controller grants nodes their reboots. One sync takes one step of one node:
 //
 //	observe → decide → act → report
@@ -81,7 +88,6 @@ type Controller struct {
 	kube     kubernetes.Interface
 	recorder record.EventRecorder
 	nodes    corelisters.NodeLister
-	grants   metrics.Total
 	// firingAlerts returns the firing alerts that hold reboots back. It is nil if no alert
 	// does.
 	firingAlerts func(context.Context) ([]string, error)
@@ -108,7 +114,6 @@ func NewController(config Config, kube kubernetes.Interface, recorder record.Eve
 		kube:           kube,
 		recorder:       recorder,
 		nodes:          nodes.Lister(),
-		grants:         metrics.NewTotal("nodereboot_grants_total", "Reboots granted to nodes.", ""),
 		availableSince: map[types.UID]time.Time{},
 		neededSince:    map[types.UID]time.Time{},
 		usedSince:      map[types.UID]use{},
@@ -244,7 +249,7 @@ func (c *Controller) act(ctx context.Context, d Decision) (*corev1.Node, error) 
 		return nil, fmt.Errorf("step %s of node %s: %w", d.Step, d.Node.Name, err)
 	}
 	if d.Step == Grant {
-		c.grants.Inc()
+		grantsTotal.Inc()
 		c.mu.Lock()
 		c.lastGrant = time.Now()
 		c.mu.Unlock()

@@ -13,6 +13,8 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,6 +25,7 @@ import (
 	"k8s.io/client-go/metadata/metadatalister"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
+	"k8s.io/component-base/metrics/legacyregistry"
 
 	"nicoleh.io/k8s-controller/pkg/kit/consistency"
 	"nicoleh.io/k8s-controller/pkg/kit/manager"
@@ -48,6 +51,11 @@ const (
 
 // Resource is the resource that the controller watches and patches.
 var Resource = corev1.SchemeGroupVersion.WithResource("pods")
+
+var stampsTotal = promauto.With(legacyregistry.Registerer()).NewCounter(prometheus.CounterOpts{
+	Name: "podtimestamp_stamps_total",
+	Help: "Timestamps given to Pods.",
+})
 
 // NewDescriptor returns what a process needs to know to run the controller.
 func NewDescriptor() manager.Descriptor {
@@ -75,7 +83,6 @@ type Controller struct {
 	pods     metadatalister.Lister
 	recorder record.EventRecorder
 	metrics  metrics.Controller
-	stamps   metrics.Total
 	writes   *consistency.Store
 	attempts pace.Attempts
 }
@@ -88,7 +95,6 @@ func NewController(client metadata.Interface, informer cache.SharedIndexInformer
 		pods:     metadatalister.New(informer.GetIndexer(), Resource),
 		recorder: recorder,
 		metrics:  metrics.For(Name),
-		stamps:   metrics.NewTotal("podtimestamp_stamps_total", "Timestamps given to Pods.", ""),
 		writes:   consistency.New(map[schema.GroupResource]consistency.Seen{Resource.GroupResource(): informer.GetStore()}),
 	}
 	c.Loop = worker.New(Name, c.sync)
@@ -181,7 +187,7 @@ func (c *Controller) stamp(ctx context.Context, pod *metav1.PartialObjectMetadat
 	if !isStamped(stamped) {
 		return errDropped
 	}
-	c.stamps.Inc()
+	stampsTotal.Inc()
 	c.recorder.Eventf(reference(pod), corev1.EventTypeNormal, ReasonStamped, "Set annotation %s to %s", AnnotationTimestamp, stamped.Annotations[AnnotationTimestamp])
 	return nil
 }

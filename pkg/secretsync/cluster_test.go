@@ -358,15 +358,21 @@ func requireProblems(t *testing.T, want map[string]int64) {
 // gauge returns the values of a gauge that are not zero, by reason if it has that label.
 func gauge(t *testing.T, name string) map[string]int64 {
 	t.Helper()
+	found := scrape(t, name, "reason")
+	maps.DeleteFunc(found, func(_ string, n int64) bool { return n == 0 })
+	return found
+}
+
+// scrape returns the values of a metric by a label.
+func scrape(t *testing.T, name, label string) map[string]int64 {
+	t.Helper()
 	answer := httptest.NewRecorder()
 	legacyregistry.Handler().ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", http.NoBody))
 	scraped := testutil.NewMetrics()
 	if err := testutil.ParseMetrics(answer.Body.String(), &scraped); err != nil {
 		t.Fatal(err)
 	}
-	found := testutil.GetMetricValuesForLabel(scraped, name, "reason")
-	maps.DeleteFunc(found, func(_ string, n int64) bool { return n == 0 })
-	return found
+	return testutil.GetMetricValuesForLabel(scraped, name, label)
 }
 
 // requireNoSecret requires that no text contains a value of a source.

@@ -32,6 +32,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -47,6 +49,7 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
+	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/klog/v2"
 
 	"nicoleh.io/k8s-controller/pkg/kit/consistency"
@@ -89,6 +92,11 @@ const (
 
 var secretResource = corev1.SchemeGroupVersion.WithResource("secrets")
 
+var writesTotal = promauto.With(legacyregistry.Registerer()).NewCounterVec(prometheus.CounterOpts{
+	Name: "secretsync_writes_total",
+	Help: "Writes of copies of Secrets, by action: create, update, replace (which is a deletion and a creation) or delete.",
+}, []string{"action"})
+
 // Controller maintains copies of Secrets. Its keys are the namespaces and names of
 // copies, so that a namespace that cannot be written to delays no other. One sync goes
 //
@@ -104,7 +112,6 @@ type Controller struct {
 	metadata metadata.Interface
 	recorder record.EventRecorder
 	metrics  metrics.Controller
-	written  metrics.Total // by action
 
 	sources    corelisters.SecretLister
 	copies     corelisters.SecretLister
@@ -138,7 +145,6 @@ func NewController(config Config, kube kubernetes.Interface, metadata metadata.I
 		metadata:   metadata,
 		recorder:   recorder,
 		metrics:    metrics.For(Name),
-		written:    metrics.NewTotal("secretsync_writes_total", "Writes of copies of Secrets, by action: create, update, replace (which is a deletion and a creation) or delete.", "action", string(Create), string(Update), string(Replace), string(Delete)),
 		sources:    sources.Lister(),
 		copies:     copies.Lister(),
 		namespaces: namespaces.Lister(),
@@ -147,6 +153,9 @@ func NewController(config Config, kube kubernetes.Interface, metadata metadata.I
 		memories:   newMemories(),
 		looking:    make(chan struct{}, 1),
 		looks:      map[string]look{},
+	}
+	for _, action := range []Action{Create, Update, Replace, Delete} {
+		writesTotal.WithLabelValues(string(action)) // from the start: a rate cannot see the step from nothing to one
 	}
 	c.Loop = worker.New(Name, c.sync)
 	if err := errors.Join(
@@ -373,7 +382,7 @@ func (c *Controller) act(ctx context.Context, name cache.ObjectName, o Observed,
 	}
 	d, err = c.note(name, o, d, stored, err)
 	if err == nil && d.isWrite() {
-		c.written.Inc(string(d.Action))
+		writesTotal.WithLabelValues(string(d.Action)).Inc()
 		klog.FromContext(ctx).V(2).Info("Wrote the copy", "action", d.Action)
 	}
 	return o, d, err

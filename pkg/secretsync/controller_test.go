@@ -3,6 +3,7 @@ package secretsync
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -48,6 +49,19 @@ func TestCopies(t *testing.T) {
 		kittest.Pass(24 * time.Hour)
 		equal(t, "writes of two days and a restart", nil, c.writes())
 		equal(t, "events", nil, c.events())
+	})
+}
+
+// A rate cannot see the step from nothing to one, so every series is there before the first write.
+func TestWritesAreCounted(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *cluster) {
+		c.run()
+		before := scrape(t, "secretsync_writes_total", "action")
+		equal(t, "actions", []string{"create", "delete", "replace", "update"}, slices.Sorted(maps.Keys(before)))
+		c.put(newSource("db", "1"))
+		c.put(newNamespace("team-a", marked))
+		kittest.Pass(time.Minute)
+		equal(t, "creations", before["create"]+1, scrape(t, "secretsync_writes_total", "action")["create"])
 	})
 }
 

@@ -7,14 +7,12 @@
 package metrics
 
 import (
-	"errors"
 	"runtime"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
-	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/component-base/metrics/legacyregistry"
 	_ "k8s.io/component-base/metrics/prometheus/clientgo" // election, queues and requests
 
@@ -102,35 +100,6 @@ func (c Controller) StatusWrite(err error) {
 func Build(version, commit string) {
 	buildInfo.WithLabelValues(version, commit, runtime.Version(), runtime.GOOS+"/"+runtime.GOARCH).Set(1)
 }
-
-// Total is a counter that only one controller has.
-type Total struct{ counter *prometheus.CounterVec }
-
-// NewTotal returns the counter of that name, of which a process has only one. If label is
-// not empty, the counter has that label, and a series for each of the values from the start.
-func NewTotal(name, help, label string, values ...string) Total {
-	var labels []string
-	if label != "" {
-		labels = []string{label}
-	}
-	counter := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
-	err := legacyregistry.Registerer().Register(counter)
-	if earlier := (prometheus.AlreadyRegisteredError{}); errors.As(err, &earlier) {
-		counter, err = earlier.ExistingCollector.(*prometheus.CounterVec), nil
-	}
-	utilruntime.Must(err)
-	if label == "" {
-		counter.WithLabelValues()
-	}
-	for _, value := range values {
-		counter.WithLabelValues(value)
-	}
-	return Total{counter}
-}
-
-// Inc adds one to the counter, or to its series with that value if it has a label. It is
-// safe for concurrent use.
-func (t Total) Inc(value ...string) { t.counter.WithLabelValues(value...).Inc() }
 
 // Count defines a gauge whose values count returns at each scrape: it calls add with the
 // number for each combination of label values. It must be fast, and safe for concurrent

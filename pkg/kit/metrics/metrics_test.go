@@ -160,22 +160,3 @@ func TestPromlintFindsNothing(t *testing.T) {
 		t.Error(problem.String())
 	}
 }
-
-func TestTotal(t *testing.T) {
-	plain, labeled := strings.ReplaceAll(newName(), "-", "_")+"_total", strings.ReplaceAll(newName(), "-", "_")+"_total"
-	metrics.NewTotal(plain, "Scoops.", "")
-	metrics.NewTotal(labeled, "Scoops, by flavor.", "flavor", "vanilla", "mint")
-	require := func(want ...string) {
-		t.Helper()
-		found := scrape(t)
-		for _, line := range want {
-			if !strings.Contains(found, "\n"+line+"\n") {
-				t.Errorf("there is no %q in\n%s", line, found)
-			}
-		}
-	}
-	require(plain+" 0", labeled+`{flavor="vanilla"} 0`, labeled+`{flavor="mint"} 0`)
-	metrics.NewTotal(plain, "Scoops.", "").Inc()
-	metrics.NewTotal(labeled, "Scoops, by flavor.", "flavor", "vanilla", "mint").Inc("mint")
-	require(plain+" 1", labeled+`{flavor="vanilla"} 0`, labeled+`{flavor="mint"} 1`)
-}
