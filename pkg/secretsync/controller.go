@@ -390,7 +390,7 @@ func (c *Controller) act(ctx context.Context, name cache.ObjectName, o Observed,
 
 // isInTheWay reports whether the API server says that there is a Secret of the copy's name.
 func isInTheWay(err error, copied cache.ObjectName) bool {
-	return apierrors.IsAlreadyExists(err) && response.IsStale(err, secretResource.GroupResource(), copied.Name)
+	return response.IsAlreadyExists(err, secretResource.GroupResource(), copied.Name)
 }
 
 func inTheWay() Decision {

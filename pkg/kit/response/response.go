@@ -47,6 +47,11 @@ func IsStale(err error, resource schema.GroupResource, name string) bool {
 	return apierrors.IsInvalid(err) && ok && cause.Field == "metadata.uid"
 }
 
+// IsAlreadyExists reports whether the named object was not created because there is one. That is stale, too.
+func IsAlreadyExists(err error, resource schema.GroupResource, name string) bool {
+	return apierrors.IsAlreadyExists(err) && IsStale(err, resource, name)
+}
+
 // IsTaken reports whether a server-side apply that was to create an object has met one of somebody else: it has another
 // selector, which is immutable, or another controller.
 func IsTaken(err error) bool {
@@ -103,7 +108,7 @@ func IsRefusal(err error) bool {
 const maxText = 1024
 
 // Brief returns an error that says the same in a kilobyte, to be remembered: the API server quotes what
-// it refuses. The questions of this package have the same answers, except that to IsStale.
+// it refuses. The questions of this package have the same answers, except IsStale and IsAlreadyExists.
 func Brief(err error) error {
 	var response apierrors.APIStatus
 	if err == nil || !errors.As(err, &response) {

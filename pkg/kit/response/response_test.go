@@ -47,6 +47,7 @@ func TestOtherErrors(t *testing.T) {
 		"no error":                           {nil, ""},
 		"its namespace is called like it":    {apierrors.NewNotFound(namespaces, "cone"), "refusal"},
 		"another object is gone":             {apierrors.NewNotFound(deployments, "sundae"), "refusal"},
+		"another object is there":            {apierrors.NewAlreadyExists(deployments, "sundae"), "refusal"},
 		"an object of another group is gone": {apierrors.NewNotFound(schema.GroupResource{Group: "example.com", Resource: "deployments"}, "cone"), "refusal"},
 		"it is invalid, without a cause":     {apierrors.NewInvalid(schema.GroupKind{}, "cone", nil), "refusal"},
 		"the server takes too long":          {apierrors.NewTimeoutError("too slow", 1), ""},
@@ -76,6 +77,7 @@ func meaning(err error, resource schema.GroupResource, name string) string {
 	}{
 		{"stale", response.IsStale(err, resource, name)},
 		{"conflict", response.IsConflict(err)},
+		{"exists", response.IsAlreadyExists(err, resource, name)},
 		{"taken", response.IsTaken(err)},
 		{"refusal", response.IsRefusal(err) && !response.IsStale(err, resource, name)},
 		{"policy", response.IsByPolicy(err)},

@@ -154,7 +154,7 @@ func (a *Agent) record(ctx context.Context, node *corev1.Node, eventType, reason
 	}
 	_, err := a.kube.CoreV1().Events(event.Namespace).Create(ctx, event, metav1.CreateOptions{FieldManager: Name})
 	switch {
-	case apierrors.IsAlreadyExists(err) && response.IsStale(err, corev1.Resource("events"), event.Name):
+	case response.IsAlreadyExists(err, corev1.Resource("events"), event.Name):
 		return nil
 	case response.IsRefusal(err) && !apierrors.IsInternalError(err):
 		klog.FromContext(ctx).Error(err, "Event refused", "reason", reason, "message", message)
