@@ -80,7 +80,7 @@ ${namespace}"
 # kubectl delete -f of this file deletes the namespace, too, and all that is in it.
 ${namespace}"
   render writes-shared.yaml
-  render serviceaccount.yaml rbac-leader-election.yaml rbac-metrics-auth.yaml
+  render serviceaccount.yaml rbac-leader-election.yaml flowschema.yaml rbac-metrics-auth.yaml
 } >"${temp}/service-account.yaml"
 
 {

@@ -209,7 +209,7 @@ func keepIcecreams(s site) {
 	commands.Env = append(commands.Env, "PATH="+filepath.Dir(s.cluster.Kubectl())+string(filepath.ListSeparator)+os.Getenv("PATH"))
 	s.run(commands)
 	s.is("example-icecream", "icecream/example-icecream", "{.metadata.name}")
-	if left := s.kubectl("get", "all,pdb,netpol,sa,roles,clusterroles,clusterrolebindings,validatingadmissionpolicies,validatingadmissionpolicybindings", "-A", "-o=name", "-l=app.kubernetes.io/name=k8s-controller"); left != "" {
+	if left := s.kubectl("get", "all,pdb,netpol,sa,roles,clusterroles,clusterrolebindings,validatingadmissionpolicies,validatingadmissionpolicybindings,flowschemas", "-A", "-o=name", "-l=app.kubernetes.io/name=k8s-controller"); left != "" {
 		s.Errorf("what is left:\n%s", left)
 	}
 	s.kubectl("delete", "crd/icecreams.controller.nicoleh.io")
@@ -290,6 +290,8 @@ images:
 	s.isRestricted("dessert", "k8s-controller")
 	s.is("registry.example.com/k8s-controller:v0.1.0", "-n", "dessert", "deployment/k8s-controller", "{.spec.template.spec.containers[0].image}")
 	s.is("dessert", "clusterrolebinding/k8s-controller-icecream", "{.subjects[0].namespace}")
+	s.is("k8s-controller dessert dessert", "flowschema/k8s-controller-lease",
+		"{.spec.rules[0].subjects[0].serviceAccount.name} {.spec.rules[0].subjects[0].serviceAccount.namespace} {.spec.rules[0].resourceRules[0].namespaces[0]}")
 	s.is("restricted", "namespace/dessert", `{.metadata.labels.pod-security\.kubernetes\.io/enforce}`)
 	s.kubectl("delete", "-k", dir)
 }
@@ -395,7 +397,7 @@ func helm(s site) {
 	s.is(uid, "icecream/example-icecream", "{.metadata.uid}")
 
 	s.helm("uninstall", "k8s-controller", "-n", system)
-	if left := s.kubectl("get", "all,pdb,netpol,sa,roles,clusterroles,clusterrolebindings,validatingadmissionpolicies,validatingadmissionpolicybindings", "-A", "-o=name", "-l=app.kubernetes.io/name=k8s-controller"); left != "" {
+	if left := s.kubectl("get", "all,pdb,netpol,sa,roles,clusterroles,clusterrolebindings,validatingadmissionpolicies,validatingadmissionpolicybindings,flowschemas", "-A", "-o=name", "-l=app.kubernetes.io/name=k8s-controller"); left != "" {
 		s.Errorf("the release has left:\n%s", left)
 	}
 	s.is(uid, "icecream/example-icecream", "{.metadata.uid}")
@@ -416,7 +418,7 @@ func helmEveryController(s site) {
 		s.kubectl("create", "namespace", namespace)
 		s.kubectl("label", "namespace", namespace, "pod-security.kubernetes.io/enforce=restricted", "pod-security.kubernetes.io/warn=restricted")
 	}
-	const kinds = "clusterroles,clusterrolebindings,validatingadmissionpolicies,validatingadmissionpolicybindings,roles,rolebindings,serviceaccounts,netpol,daemonsets"
+	const kinds = "clusterroles,clusterrolebindings,validatingadmissionpolicies,validatingadmissionpolicybindings,flowschemas,roles,rolebindings,serviceaccounts,netpol,daemonsets"
 	installed := func() string {
 		return s.kubectl("get", kinds, "-A", "-o=name", "-l=app.kubernetes.io/instance=k8s-controller")
 	}
@@ -448,10 +450,10 @@ func helmEveryController(s site) {
 // Nothing is installed, and the controller may do nothing, outside of the namespace.
 func helmOneNamespace(s site) {
 	s.kubectl("create", "namespace", "team")
-	const kinds = "clusterroles,clusterrolebindings,crd,validatingadmissionpolicies,validatingadmissionpolicybindings"
+	const kinds = "clusterroles,clusterrolebindings,crd,validatingadmissionpolicies,validatingadmissionpolicybindings,flowschemas"
 	before := s.kubectl("get", kinds, "-o=name")
 	s.helm("install", "ice", chart, "-n", "team", "--wait", "--timeout=2m",
-		"--set=namespace=team,crd.install=false,rbac.aggregate=false,metrics.enabled=false,policies.create=false")
+		"--set=namespace=team,crd.install=false,rbac.aggregate=false,metrics.enabled=false,policies.create=false,flowSchema.create=false")
 	s.runs("team", "ice-k8s-controller", 2)
 	if after := s.kubectl("get", kinds, "-o=name"); after != before {
 		s.Errorf("cluster-wide objects:\nbefore %s\nafter %s", before, after)
