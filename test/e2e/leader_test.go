@@ -9,6 +9,7 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -95,6 +96,63 @@ func TestLeaseThatOthersWrite(t *testing.T) {
 	n.EventuallyReady(t, "chocolate")
 	if waited := time.Since(taken); waited < 20*time.Second {
 		t.Errorf("it led again after %s, while somebody's lease lasted", waited.Round(time.Millisecond))
+	}
+}
+
+// When other service accounts fill the priority level that they share with the controllers,
+// work waits, but the leader keeps its Lease: the FlowSchema of artifacts/ puts the requests for
+// the Lease into another level.
+func TestLoadOfOthersDeposesNobody(t *testing.T) {
+	t.Parallel()
+	l := NewLab(t, lab.Options{Nodes: -1})
+	n, system := l.NewNamespace(t), &lab.Namespace{Name: lab.SystemNamespace, Lab: l}
+	flags := append([]string{"-leader-elect-resource-namespace=" + system.Name}, elect...)
+	first := l.StartController(t, flags...)
+	eventuallyLeads(t, system, first)
+	second := l.StartController(t, flags...)
+	eventuallyReadyToLead(t, system, second)
+	n.Controller, system.Controller = first, first
+	if err := l.LearnPrivileges(); err != nil { // requests that get no turn would count as forbidden
+		t.Fatal(err)
+	}
+
+	// A level without seats is like one whose seats others hold.
+	limit := func(shares, lendable, borrowed string) {
+		t.Helper()
+		kubectl(t, l, "patch", "prioritylevelconfiguration", "workload-low", "--type=merge", "-p", `{
+			"metadata": {"annotations": {"apf.kubernetes.io/autoupdate-spec": "false"}},
+			"spec": {"limited": {"nominalConcurrencyShares": `+shares+`, "lendablePercent": `+lendable+`, "borrowingLimitPercent": `+borrowed+`}}}`)
+	}
+	limit("0", "0", "0")
+	account := impersonate(t, l, first.User)
+	eventually(t, "work gets no turn", func() error {
+		err := account.AppsV1().RESTClient().Get().Resource("deployments").Timeout(time.Second).MaxRetries(0).Do(t.Context()).Error()
+		if !apierrors.IsTooManyRequests(err) {
+			return fmt.Errorf("a list returned %w", err)
+		}
+		return nil
+	})
+	n.Create(t, "vanilla", v1alpha1.IcecreamSpec{})
+
+	// This is longer than the lease and the deadline of a renewal together.
+	system.Consistently(t, "the leader renews its Lease", 40*time.Second, func(ctx context.Context) error {
+		found, err := l.Kube.CoordinationV1().Leases(system.Name).Get(ctx, lease, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if age := time.Since(found.Spec.RenewTime.Time); age > time.Duration(*found.Spec.LeaseDurationSeconds)*time.Second {
+			return fmt.Errorf("it did so %s ago", age.Round(time.Millisecond))
+		}
+		return leads(t, system, first)
+	})
+	if found := n.AllDeployments(t); len(found) > 0 {
+		t.Error("there is a Deployment, although work got no turn")
+	}
+
+	limit("100", "90", "null") // as by default
+	eventuallyHasDeployment(t, n, "vanilla")
+	if terms := termsOf(t, l.Requests(t), lease); len(terms) != 1 {
+		t.Errorf("there were %d terms, want 1", len(terms))
 	}
 }
 
