@@ -4,7 +4,8 @@
 //
 // The queue is client-go's: it holds names, not events. An object is synced once however
 // often it is added, and never by two workers at once. An object that is added during its
-// sync is synced once more, so no change is missed.
+// sync is synced once more, so no change is missed. Namespaces take turns, so thousands of
+// objects in one do not delay another's.
 //
 // What a sync returns decides what follows:
 //
@@ -132,7 +133,10 @@ func New(name string, do Sync) *Loop {
 		sync: do,
 		// A queue has goroutines, which would never end if the loop did not run.
 		queue: sync.OnceValue(func() workqueue.TypedDelayingInterface[cache.ObjectName] {
-			return workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[cache.ObjectName]{Name: name})
+			return workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[cache.ObjectName]{
+				Name:  name,
+				Queue: workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[cache.ObjectName]{Name: name, Queue: newTurns()}),
+			})
 		}),
 		backoff: workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](firstRetry, maxBackoff),
 		metrics: metrics.For(name),

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -234,6 +236,27 @@ func TestFailureDoesNotDelayAnotherObject(t *testing.T) {
 		l.Add(chocolate)
 		pass(6 * time.Millisecond)
 		equal(t, "syncs of the other", 2, synced["chocolate"])
+	})
+}
+
+// Thousands of objects in one namespace do not delay another's.
+func TestNamespacesTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var synced []cache.ObjectName
+		l, _, _ := run(t, 1, func(_ context.Context, name cache.ObjectName) (time.Duration, error) {
+			synced = append(synced, name)
+			time.Sleep(10 * time.Millisecond)
+			return 0, nil
+		})
+		for i := range 3000 {
+			l.Add(cache.NewObjectName("busy", strconv.Itoa(i)))
+		}
+		l.Add(vanilla)
+		pass(time.Hour)
+		equal(t, "number of syncs", 3001, len(synced))
+		if before := slices.Index(synced, vanilla); before > 2 {
+			t.Errorf("%d syncs of the other namespace come first", before)
+		}
 	})
 }
 
