@@ -39,9 +39,9 @@ var undecodable = []struct {
 	why                string // in the words of the decoder
 }{
 	{name: "string-as-number", spec: `{"replicas":"two"}`, why: "spec: json: cannot unmarshal string into Go struct field IcecreamSpec.spec.replicas of type int32"},
-	{name: "object-as-request", spec: `{"resources":{"requests":{"cpu":{}}}}`, why: "spec.resources.requests.cpu: quantities must match the regular expression"},
+	{name: "object-as-request", spec: `{"resources":{"requests":{"cpu":{}}}}`, why: "spec: quantities must match the regular expression"},
 	{name: "bad-condition", spec: `{"replicas":{}}`, status: `{"replicas":0,"conditions":[{"type":{}}]}`, why: "spec: json: cannot unmarshal object into Go struct field IcecreamSpec.spec.replicas of type int32"},
-	{name: "all-of-it", spec: `{"replicas":"two","image":[],"resources":{"limits":{"cpu":[]},"requests":{"cpu":{}}}}`, why: "spec."},
+	{name: "all-of-it", spec: `{"replicas":"two","image":[],"resources":{"limits":{"cpu":[]},"requests":{"cpu":{}}}}`, why: "spec: "},
 }
 
 // unwritable has specs in which a field that the rule about deploymentName reads has the wrong
