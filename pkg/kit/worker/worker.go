@@ -4,8 +4,8 @@
 //
 // The queue is client-go's: it holds names, not events. An object is synced once however
 // often it is added, and never by two workers at once. An object that is added during its
-// sync is synced once more, so no change is missed. Namespaces take turns, so thousands of
-// objects in one do not delay another's.
+// sync is synced once more, so no change is missed. Namespaces take turns, so an object does
+// not wait for thousands in another namespace.
 //
 // What a sync returns decides what follows:
 //

@@ -239,7 +239,7 @@ func TestFailureDoesNotDelayAnotherObject(t *testing.T) {
 	})
 }
 
-// Thousands of objects in one namespace do not delay another's.
+// An object does not wait for thousands in another namespace.
 func TestNamespacesTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var synced []cache.ObjectName
