@@ -4,13 +4,10 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"maps"
-	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -80,8 +77,8 @@ func imageOf(d *appsv1.Deployment) string {
 // spec.template says otherwise, the Pods meet the restricted Pod Security Standard. The error names the field of the
 // Icecream that is wrong.
 func NewDeployment(ice *v1alpha1.Icecream) (*appsv1ac.DeploymentApplyConfiguration, error) {
-	if field := oversized(ice.Spec.Resources); field != "" {
-		return nil, fmt.Errorf("%s is too large a number", field)
+	if err := checkQuantities("spec.resources", ice.Spec.Resources); err != nil {
+		return nil, err
 	}
 	pods := corev1ac.PodTemplateSpec().WithSpec(corev1ac.PodSpec().
 		WithAutomountServiceAccountToken(false).
@@ -130,34 +127,6 @@ func orNil(list corev1.ResourceList) *corev1.ResourceList {
 func labelsOf(ice *v1alpha1.Icecream) map[string]string {
 	value := LabelValue(ice.Name)
 	return map[string]string{LabelIcecream: value, labelName: "icecream", labelInstance: value, labelManagedBy: FieldManager}
-}
-
-// Limits of a quantity: bits of its digits, and zeros after them. The schema admits 426 bits (20 digits with the
-// exponent 99, in nanos) and 99 zeros (1e99). A Deployment, or an Icecream stored under another schema, can have a
-// million of either: apimachinery takes quadratic time to marshal digits, and writes out zeros to compare.
-const (
-	maxBits  = 512
-	maxZeros = 128
-)
-
-// oversized returns the path of a quantity that is too large; empty if there is none.
-func oversized(resources v1alpha1.IcecreamResources) string {
-	for _, list := range []struct {
-		field string
-		corev1.ResourceList
-	}{{"limits", resources.Limits}, {"requests", resources.Requests}} {
-		for _, name := range slices.Sorted(maps.Keys(list.ResourceList)) {
-			if isOversized(list.ResourceList[name]) {
-				return fmt.Sprintf("spec.resources.%s.%s", list.field, name)
-			}
-		}
-	}
-	return ""
-}
-
-func isOversized(quantity resource.Quantity) bool {
-	number := quantity.AsDec()
-	return number.UnscaledBig().BitLen() > maxBits || number.Scale() < -maxZeros
 }
 
 // IsControlledByIcecream reports whether an object's controller is an Icecream of any API version, even if it no longer

@@ -38,6 +38,9 @@ func addTemplate(pods *corev1ac.PodTemplateSpecApplyConfiguration, part *runtime
 		return err
 	}
 	over.Spec = cmp.Or(over.Spec, corev1ac.PodSpec())
+	if err := checkQuantities("spec", over.Spec); err != nil {
+		return err
+	}
 	meta := ptr.Deref(over.ObjectMetaApplyConfiguration, metav1ac.ObjectMetaApplyConfiguration{})
 	if meta.Labels, meta.Annotations = nil, nil; !equality.Semantic.DeepEqual(meta, metav1ac.ObjectMetaApplyConfiguration{}) {
 		return errors.New("metadata can have labels and annotations only")

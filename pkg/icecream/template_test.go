@@ -106,6 +106,8 @@ func TestBrokenTemplates(t *testing.T) {
 		`{spec: {containers: [{name: icecream, ports: [{containerPort: eighty}]}]}}`:                               "spec.containers.ports.containerPort",
 		`{spec: {hostNetwork: "yes"}}`:                                                                             "spec.hostNetwork",
 		`{spec: {containers: [{name: icecream, env: [{name: A, value: 1}]}]}}`:                                     "spec.containers.env.value",
+		`{spec: {containers: [{name: a, image: a, resources: {limits: {cpu: 1e99999999}}}]}}`:                      "spec.template: spec.containers[0].resources.limits.cpu is too large a number",
+		`{spec: {volumes: [{name: v, emptyDir: {sizeLimit: "1e999999999"}}]}}`:                                     "spec.template: spec.volumes[0].emptyDir.sizeLimit is too large a number",
 		`{spec: []}`:               "spec",
 		`{spec: {containers: {}}}`: "spec.containers",
 	} {
