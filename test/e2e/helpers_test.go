@@ -141,3 +141,15 @@ func clientOf(t *testing.T, l *lab.Lab, token string) kubernetes.Interface {
 	}
 	return client
 }
+
+// impersonate returns a client that acts as another user.
+func impersonate(t *testing.T, l *lab.Lab, user string) kubernetes.Interface {
+	t.Helper()
+	config := rest.CopyConfig(l.RESTConfig())
+	config.Impersonate.UserName = user
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}

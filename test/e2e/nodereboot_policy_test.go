@@ -12,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 
 	"nicoleh.io/k8s-controller/pkg/nodereboot/request"
 	"nicoleh.io/k8s-controller/test/lab"
@@ -234,16 +233,4 @@ func TestStolenTokenAndNodes(t *testing.T) {
 		annotations(`"now":null,"needed":""`):   asks,
 	})
 	isAllowed(t, patch(s.kube, annotations(`"now":null`), tryPatch)) // taken back
-}
-
-// impersonate returns a client that acts as another user.
-func impersonate(t *testing.T, l *lab.Lab, user string) kubernetes.Interface {
-	t.Helper()
-	config := rest.CopyConfig(l.RESTConfig())
-	config.Impersonate.UserName = user
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return client
 }
