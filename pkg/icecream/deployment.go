@@ -77,8 +77,8 @@ func imageOf(d *appsv1.Deployment) string {
 // spec.template says otherwise, the Pods meet the restricted Pod Security Standard. The error names the field of the
 // Icecream that is wrong.
 func NewDeployment(ice *v1alpha1.Icecream) (*appsv1ac.DeploymentApplyConfiguration, error) {
-	if err := checkQuantities("spec.resources", ice.Spec.Resources); err != nil {
-		return nil, err
+	if field := oversized(ice.Spec.Resources); field != "" {
+		return nil, fmt.Errorf("%s is too large a number", field)
 	}
 	pods := corev1ac.PodTemplateSpec().WithSpec(corev1ac.PodSpec().
 		WithAutomountServiceAccountToken(false).

@@ -2,65 +2,89 @@ package icecream
 
 import (
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 
-// Limits of a quantity: bits of its digits, and zeros after them. The schema of spec.resources admits 426 bits
-// (20 digits with the exponent 99, in nanos) and 99 zeros (1e99). Templates, and Icecreams stored under another schema,
-// can have a million of either. apimachinery takes quadratic time to marshal digits, and writes out zeros to compare:
-// for one Deployment with 1e99999999, an API server works until the request times out.
+// Limits of a quantity: bits of its digits, and zeros after them. The schema admits 426 bits (20 digits with the
+// exponent 99, in nanos) and 99 zeros (1e99). An Icecream stored under another schema can have a million of either:
+// apimachinery takes quadratic time to marshal digits, and writes out zeros to compare.
 const (
 	maxBits  = 512
 	maxZeros = 128
 )
 
-// checkQuantities returns an error if a quantity at or below a value, which has this path, is too large.
-func checkQuantities(path string, value any) error {
-	if below, found := oversized(reflect.ValueOf(value)); found {
-		return fmt.Errorf("%s%s is too large a number", path, below)
+// oversized returns the path of a quantity that is too large; empty if there is none.
+func oversized(resources v1alpha1.IcecreamResources) string {
+	for _, list := range []struct {
+		field string
+		corev1.ResourceList
+	}{{"limits", resources.Limits}, {"requests", resources.Requests}} {
+		for _, name := range slices.Sorted(maps.Keys(list.ResourceList)) {
+			if isOversized(list.ResourceList[name]) {
+				return fmt.Sprintf("spec.resources.%s.%s", list.field, name)
+			}
+		}
 	}
-	return nil
+	return ""
 }
 
-// oversized finds a quantity that is too large, and returns the path to it.
-func oversized(value reflect.Value) (path string, found bool) {
-	switch value.Kind() {
+func isOversized(quantity resource.Quantity) bool {
+	number := quantity.AsDec()
+	return number.UnscaledBig().BitLen() > maxBits || number.Scale() < -maxZeros
+}
+
+// maxQuantity and maxExponent limit the text of a quantity in a template, in bytes. It must not be parsed before that
+// is known: apimachinery takes half a minute to round 1e-99999999, and an API server as long to validate 1e99999999.
+const (
+	maxQuantity = 64
+	maxExponent = len("-999")
+)
+
+// overlong finds a quantity with more text than that in a JSON value that a type can be decoded from, and returns the
+// path to it.
+func overlong(t reflect.Type, value any) (path string, found bool) {
+	if t == reflect.TypeFor[resource.Quantity]() {
+		text := fmt.Sprint(value)
+		_, exponent, _ := strings.Cut(strings.ToLower(text), "e")
+		return "", len(text) > maxQuantity || len(exponent) > maxExponent
+	}
+	switch t.Kind() {
 	case reflect.Pointer:
-		if !value.IsNil() {
-			return oversized(value.Elem())
-		}
+		return overlong(t.Elem(), value)
 	case reflect.Slice:
-		for i := range value.Len() {
-			if below, found := oversized(value.Index(i)); found {
+		items, _ := value.([]any)
+		for i, item := range items {
+			if below, found := overlong(t.Elem(), item); found {
 				return fmt.Sprintf("[%d]%s", i, below), true
 			}
 		}
 	case reflect.Map:
-		keys := slices.SortedFunc(slices.Values(value.MapKeys()), func(a, b reflect.Value) int { return strings.Compare(a.String(), b.String()) })
-		for _, key := range keys {
-			if below, found := oversized(value.MapIndex(key)); found {
-				return "." + key.String() + below, true
+		members, _ := value.(map[string]any)
+		for _, key := range slices.Sorted(maps.Keys(members)) {
+			if below, found := overlong(t.Elem(), members[key]); found {
+				return "." + key + below, true
 			}
 		}
 	case reflect.Struct:
-		if value.Type() == reflect.TypeFor[resource.Quantity]() {
-			quantity := value.Interface().(resource.Quantity)
-			number := quantity.AsDec()
-			return "", number.UnscaledBig().BitLen() > maxBits || number.Scale() < -maxZeros
-		}
-		for field, of := range value.Fields() {
-			if !field.IsExported() {
-				continue
-			}
-			if below, found := oversized(of); found {
-				if name, _, _ := strings.Cut(field.Tag.Get("json"), ","); name != "" { // otherwise it is inline
-					below = "." + name + below
+		members, _ := value.(map[string]any)
+		for field := range t.Fields() {
+			name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+			if field.Anonymous && name == "" { // It is inline.
+				if below, found := overlong(field.Type, value); found {
+					return below, true
 				}
-				return below, true
+			} else if member, isThere := members[name]; isThere {
+				if below, found := overlong(field.Type, member); found {
+					return "." + name + below, true
+				}
 			}
 		}
 	default: // A scalar is no quantity.

@@ -3,10 +3,12 @@
 package icecream
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -32,15 +34,21 @@ func addTemplate(pods *corev1ac.PodTemplateSpecApplyConfiguration, part *runtime
 	if len(part.Raw) > maxTemplate {
 		return fmt.Errorf("must not have more than %d bytes", maxTemplate)
 	}
+	var plain any
+	decoder := json.NewDecoder(bytes.NewReader(part.Raw))
+	decoder.UseNumber()
+	if err := decoder.Decode(&plain); err != nil {
+		return err
+	}
 	over := corev1ac.PodTemplateSpec()
+	if path, found := overlong(reflect.TypeOf(over), plain); found {
+		return fmt.Errorf("%s is too large or too small a number", strings.TrimPrefix(path, "."))
+	}
 	unknown, err := kjson.UnmarshalStrict(part.Raw, over)
 	if err := errors.Join(append(unknown[:min(len(unknown), maxUnknown)], err)...); err != nil {
 		return err
 	}
 	over.Spec = cmp.Or(over.Spec, corev1ac.PodSpec())
-	if err := checkQuantities("spec", over.Spec); err != nil {
-		return err
-	}
 	meta := ptr.Deref(over.ObjectMetaApplyConfiguration, metav1ac.ObjectMetaApplyConfiguration{})
 	if meta.Labels, meta.Annotations = nil, nil; !equality.Semantic.DeepEqual(meta, metav1ac.ObjectMetaApplyConfiguration{}) {
 		return errors.New("metadata can have labels and annotations only")
