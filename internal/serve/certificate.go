@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -24,7 +23,8 @@ const clockSkew = time.Hour
 // cannot be read later, it returns the last one that could be.
 func certificates(c Config) (func(*tls.ClientHelloInfo) (*tls.Certificate, error), error) {
 	if c.CertFile == "" {
-		return selfSigned(), nil
+		own, err := selfSigned()
+		return func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return own, nil }, err
 	}
 	first, err := tls.LoadX509KeyPair(c.CertFile, c.KeyFile)
 	if err != nil {
@@ -43,34 +43,30 @@ func certificates(c Config) (func(*tls.ClientHelloInfo) (*tls.Certificate, error
 	}, nil
 }
 
-// selfSigned returns a function that returns a self-signed certificate for this host. It is
-// made for the first client: most processes on standby need none.
-func selfSigned() func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-	once := sync.OnceValues(func() (*tls.Certificate, error) {
-		host, err := os.Hostname()
-		if err != nil {
-			return nil, err
-		}
-		// An RSA key, as client-go's cert.GenerateSelfSignedCertKey makes it, would make handshakes costly.
-		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-		if err != nil {
-			return nil, fmt.Errorf("making a key: %w", err)
-		}
-		now := time.Now()
-		template := &x509.Certificate{
-			Subject:     pkix.Name{CommonName: host},
-			NotBefore:   now.Add(-clockSkew),
-			NotAfter:    now.AddDate(1, 0, 0),
-			KeyUsage:    x509.KeyUsageDigitalSignature,
-			ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-			DNSNames:    []string{host, "localhost"},
-			IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback},
-		}
-		certificate, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-		if err != nil {
-			return nil, fmt.Errorf("making a certificate: %w", err)
-		}
-		return &tls.Certificate{Certificate: [][]byte{certificate}, PrivateKey: key}, nil
-	})
-	return func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return once() }
+// selfSigned returns a self-signed certificate for this host. Its key is not RSA, as that of client-go's
+// cert.GenerateSelfSignedCertKey, because handshakes would cost many times as much.
+func selfSigned() (*tls.Certificate, error) {
+	host, err := os.Hostname()
+	if err != nil {
+		return nil, err
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("making a key: %w", err)
+	}
+	now := time.Now()
+	template := &x509.Certificate{
+		Subject:     pkix.Name{CommonName: host},
+		NotBefore:   now.Add(-clockSkew),
+		NotAfter:    now.AddDate(1, 0, 0),
+		KeyUsage:    x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		DNSNames:    []string{host, "localhost"},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback},
+	}
+	certificate, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		return nil, fmt.Errorf("making a certificate: %w", err)
+	}
+	return &tls.Certificate{Certificate: [][]byte{certificate}, PrivateKey: key}, nil
 }
