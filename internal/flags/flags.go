@@ -77,10 +77,10 @@ func addLogging(flags *flag.FlagSet, logging *logsapi.LoggingConfiguration) {
 }
 
 // Parse sets the flags of a program: from args, or else from environment variables. The
-// variable for the flag -kube-api-qps of the program "controller" is CONTROLLER_KUBE_API_QPS. There
-// is none for -version: images set such a variable to a version, and the program would only print its own.
-// In the help, each set is a group with its name as the heading. After printing the help,
-// Parse returns [flag.ErrHelp]. Every other error fits on one line.
+// variable for the flag -kube-api-qps of the program "controller" is CONTROLLER_KUBE_API_QPS.
+// There is none for -version: images set such a variable to their version. In the help, each
+// set is a group with its name as the heading. After printing the help, Parse returns
+// [flag.ErrHelp]. Every other error fits on one line.
 func Parse(program string, args []string, sets ...*flag.FlagSet) (err error) {
 	all := flag.NewFlagSet(program, flag.ContinueOnError)
 	all.SetOutput(io.Discard) // the error says it on one line

@@ -123,8 +123,8 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// A clientset of two versions has one client, whose path is that of one version. Calls of the other would be answered
-// with empty objects and lists, and no error.
+// All versions of a clientset share one client, and its path names one version. Without an error, calls of another
+// version would return empty objects and lists.
 func TestOtherVersionsAreRefused(t *testing.T) {
 	ofPolicies := runtime.NewScheme()
 	if err := errors.Join(autoscalingv1.AddToScheme(ofPolicies), autoscalingv2.AddToScheme(ofPolicies)); err != nil {

@@ -819,14 +819,14 @@ func TestCredentialsThatAreRejectedForMoments(t *testing.T) {
 
 // Metrics, logs and checks tell controllers apart by their names.
 func TestNamesAreUnique(t *testing.T) {
-	for name, wrong := range map[string][]Descriptor{
-		"two of one name": {{Name: "cone", OnByDefault: true}, {Name: "cone"}},
-		"no name":         {{Name: "cone", OnByDefault: true}, {}},
-		"a check's name":  {{Name: "leaderElection", OnByDefault: true}},
+	for want, controllers := range map[string][]Descriptor{
+		`two controllers have the name "cone"`:                 {{Name: "cone", OnByDefault: true}, {Name: "cone"}},
+		`"" is not a valid name of a controller`:               {{Name: "cone", OnByDefault: true}, {}},
+		`"leaderElection" is not a valid name of a controller`: {{Name: "leaderElection", OnByDefault: true}}, // a check's
 	} {
-		err := Manager{Name: "shop", LeaseName: "shop", Controllers: wrong}.Run(t.Context(), nil)
-		if err == nil || !strings.Contains(err.Error(), "DNS label") {
-			t.Errorf("%s: %v", name, err)
+		err := Manager{Name: "shop", LeaseName: "shop", Controllers: controllers}.Run(t.Context(), nil)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %s", err, want)
 		}
 	}
 }

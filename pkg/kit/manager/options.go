@@ -110,8 +110,11 @@ func (m Manager) validate(o options) error {
 	}
 	names := sets.New[string]()
 	for _, d := range m.Controllers {
-		if len(validation.IsDNS1123Label(d.Name)) > 0 || names.Has(d.Name) {
-			return fmt.Errorf("the program has two controllers with the name %q, or it is not a DNS label", d.Name)
+		if wrong := validation.IsDNS1123Label(d.Name); len(wrong) > 0 {
+			return fmt.Errorf("%q is not a valid name of a controller: %s", d.Name, wrong[0])
+		}
+		if names.Has(d.Name) {
+			return fmt.Errorf("two controllers have the name %q", d.Name)
 		}
 		names.Insert(d.Name)
 	}
