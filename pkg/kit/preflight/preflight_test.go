@@ -2,6 +2,8 @@ package preflight_test
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"net/http"
 	"net/http/httptest"
@@ -43,9 +45,10 @@ var (
 
 // cluster is a fake one in which listing fails with err, if that is not nil.
 type cluster struct {
-	err  error
-	asks func(ctx context.Context) // is called by each request
-	log  []string
+	err       error
+	asks      func(ctx context.Context) // is called by each request
+	hasWorked bool
+	log       []string
 }
 
 // await waits for the gadgets.
@@ -63,7 +66,7 @@ func (c *cluster) await(ctx context.Context) error {
 	logger := funcr.New(func(_, line string) {
 		c.log = append(c.log, regexp.MustCompile(`"level"=0 | "err"=.*`).ReplaceAllString(line, ""))
 	}, funcr.Options{})
-	return preflight.Await(klog.NewContext(ctx, logger), client, gadgets, func() bool { return false })
+	return preflight.Await(klog.NewContext(ctx, logger), client, gadgets, func() bool { return c.hasWorked })
 }
 
 // A cluster has one obstacle after another, for less than a minute each, and then none.
@@ -107,6 +110,28 @@ func TestObstacleIsNamedOnceAMinute(t *testing.T) {
 			t.Errorf("it logged %d lines in ten minutes, want 10", len(c.log))
 		}
 	})
+}
+
+// What only a restart can fix is waited for if it cannot be that: the credentials have been accepted before.
+func TestWhatHasWorkedWillWorkAgain(t *testing.T) {
+	for name, err := range map[string]error{
+		"rejected credentials":                apierrors.NewUnauthorized("starting"),
+		"a certificate that is not yet valid": &tls.CertificateVerificationError{Err: x509.CertificateInvalidError{Reason: x509.Expired}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := &cluster{err: err}
+				if c.await(t.Context()) == nil {
+					t.Error("a new process waits")
+				}
+				c.hasWorked = true
+				time.AfterFunc(10*time.Second, func() { c.err = nil })
+				if err := c.await(t.Context()); err != nil {
+					t.Errorf("one that has worked does not wait: %v", err)
+				}
+			})
+		})
+	}
 }
 
 func TestStopping(t *testing.T) {
