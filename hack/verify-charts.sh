@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Checks the chart and the manifests that are rendered from it. The files that
 # hack/update-manifests.sh writes must be up to date. For each of the chart's
-# ci/*-values.yaml, the chart must pass helm lint, and the rendered manifests must pass
+# value files in ci, the chart must pass helm lint, and the rendered manifests must pass
 # kube-score. helm-unittest runs the suites in the chart's tests directory, and Go tests
 # check that the programs know the rendered flags. (hack/tools/charts/install applies all
 # of it to a real API server.)
@@ -26,8 +26,14 @@ kube_score=$(hack/tool.sh kube-score checks.mod)
 
 # Compare the tree with a copy that hack/update-manifests.sh has updated.
 mkdir "${temp}/tree" "${temp}/generated"
-cp -R charts artifacts "${temp}/tree"
-cp -R charts artifacts "${temp}/generated"
+for copy in tree generated; do
+  cp -R charts artifacts "${temp}/${copy}"
+  for app in apps/*/install.yaml; do
+    [[ -e ${app} ]] || continue # no program is left there
+    mkdir -p "${temp}/${copy}/${app%/*}"
+    cp "${app}" "${temp}/${copy}/${app}"
+  done
+done
 hack/update-manifests.sh "${temp}/generated"
 if ! (cd "${temp}" && diff -ruN tree generated); then
   echo "Rendered files are not up to date: run hack/update-manifests.sh"
@@ -50,9 +56,9 @@ ignored=(
 score=(--kubernetes-version v1.37 --exit-one-on-warning --output-format ci
   --enable-optional-test container-seccomp-profile --enable-optional-test container-ports-check)
 
-for values in "${chart}"/ci/*-values.yaml; do
-  name=$(basename "${values}" -values.yaml)
-  rendered=${temp}/${name}.yaml
+for values in "${chart}"/ci/*-values.yaml "${chart}"/ci/*/*-values.yaml; do
+  [[ -e ${values} ]] || continue
+  rendered=${temp}/rendered.yaml
   if ! "${helm}" lint --strict --quiet "${chart}" --values "${values}" >"${temp}/lint" 2>&1; then
     cat "${temp}/lint"
     status=1
@@ -70,7 +76,7 @@ for values in "${chart}"/ci/*-values.yaml; do
 done
 
 # In the copy, because it leaves a directory for snapshots behind.
-if ! "${unittest}" --strict "${temp}/tree/${chart}" >"${temp}/unittest"; then
+if ! "${unittest}" --strict --file 'tests/*_test.yaml' --file 'tests/*/*_test.yaml' "${temp}/tree/${chart}" >"${temp}/unittest"; then
   cat "${temp}/unittest"
   status=1
 fi

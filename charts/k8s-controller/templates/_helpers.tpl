@@ -1,6 +1,28 @@
+{{/* What the program's image is called. The Icecream controller is what the repository is named after. */}}
+{{- define "k8s-controller.program" -}}
+{{- eq .Values.program "icecream" | ternary .Chart.Name .Values.program -}}
+{{- end }}
+
 {{/* The label app.kubernetes.io/name, and a part of all names. */}}
 {{- define "k8s-controller.name" -}}
-{{- .Values.nameOverride | default .Chart.Name -}}
+{{- .Values.nameOverride | default (include "k8s-controller.program" .) -}}
+{{- end }}
+
+{{/* The image of a container and when to pull it: takes the root, its values, and the default repository. */}}
+{{- define "k8s-controller.image" -}}
+{{- with index . 1 -}}
+image: {{ .repository | default (printf "registry.nicoleh.io/%s" (index $ 2)) }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ .tag | default (index $ 0).Chart.AppVersion }}{{ end }}
+imagePullPolicy: {{ .pullPolicy }}
+{{- end -}}
+{{- end }}
+
+{{/* Arguments of a container: takes flags by name, of which some have a list of values. */}}
+{{- define "k8s-controller.args" -}}
+{{- range $flag, $values := . }}
+{{- range $value := kindIs "slice" $values | ternary $values (list $values) }}
+- {{ printf "-%s=%s" $flag (kindIs "string" $value | ternary $value (toJson $value)) | quote }}
+{{- end }}
+{{- end }}
 {{- end }}
 
 {{/*
@@ -73,22 +95,10 @@ annotations:
 {{- end }}
 {{- end }}
 
-{{/* The names of the enabled controllers. At least one must be enabled. */}}
-{{- define "k8s-controller.controllers" -}}
-{{- $names := list -}}
-{{- range $name, $controller := .Values.controllers -}}
-{{- if $controller.enabled -}}
-{{- $names = append $names $name -}}
-{{- end -}}
-{{- end -}}
-{{- required "no controller is enabled: set controllers.<name>.enabled of at least one" (join "," $names) -}}
-{{- end }}
-
-{{/* Fails if a controller that needs all namespaces is enabled in a release for one: takes the root and the controller's name. */}}
+{{/* Fails in a release for one namespace, of a program that needs all. */}}
 {{- define "k8s-controller.clusterWide" -}}
-{{- $root := index . 0 -}}
-{{- if and $root.Values.namespace (index $root.Values.controllers (index . 1)).enabled -}}
-{{- fail (printf "namespace=%s: %s cannot be restricted to one namespace, and needs a release of its own" $root.Values.namespace (index . 1)) -}}
+{{- with .Values.namespace -}}
+{{- fail (printf "namespace=%s: %s cannot be restricted to one namespace" . $.Values.program) -}}
 {{- end -}}
 {{- end }}
 
@@ -121,51 +131,6 @@ egress:
   {{- toYaml . | nindent 2 }}
   {{- end }}
 {{- end }}
-{{- end }}
-
-{{/* The heads of a role and its binding: of a ClusterRole, or of a Role in .Values.namespace. */}}
-{{- define "k8s-controller.role" -}}
-apiVersion: rbac.authorization.k8s.io/v1
-kind: {{ if .Values.namespace }}Role{{ else }}ClusterRole{{ end }}
-{{- end }}
-{{- define "k8s-controller.roleBinding" -}}
-apiVersion: rbac.authorization.k8s.io/v1
-kind: {{ if .Values.namespace }}RoleBinding{{ else }}ClusterRoleBinding{{ end }}
-{{- end }}
-
-{{/*
-The role of a controller and its binding. The rules are in a template of that name:
-k8s-controller.rules.<controller>.
-*/}}
-{{- define "k8s-controller.grant" -}}
-{{- $root := index . 0 -}}
-{{- $controller := index . 1 -}}
-{{- $name := printf "%s-%s" (include "k8s-controller.fullname" $root) $controller -}}
-# Permissions of {{ $controller }}.
-{{ include "k8s-controller.role" $root }}
-metadata:
-  name: {{ $name }}
-  {{- with $root.Values.namespace }}
-  namespace: {{ . }}
-  {{- end }}
-  labels:
-    {{- include "k8s-controller.labels" $root | nindent 4 }}
-rules:
-{{- include (printf "k8s-controller.rules.%s" $controller) $root }}
----
-{{ include "k8s-controller.roleBinding" $root }}
-metadata:
-  name: {{ $name }}
-  {{- with $root.Values.namespace }}
-  namespace: {{ . }}
-  {{- end }}
-  labels:
-    {{- include "k8s-controller.labels" $root | nindent 4 }}
-roleRef:
-  apiGroup: rbac.authorization.k8s.io
-  kind: {{ if $root.Values.namespace }}Role{{ else }}ClusterRole{{ end }}
-  name: {{ $name }}
-{{ include "k8s-controller.subjects" $root }}
 {{- end }}
 
 {{/*
