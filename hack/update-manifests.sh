@@ -101,6 +101,7 @@ icecream=policies.everyNamespace=true
 
 # Each of the programs in apps/ has one manifest.
 for app in "${tree}"/apps/*/; do
+  [[ -d ${app} ]] || continue # there is none
   program=$(basename "${app}")
   mkdir -p "${temp}/apps/${program}"
   {

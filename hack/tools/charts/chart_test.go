@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"helm.sh/helm/v4/pkg/chart/common"
 	"helm.sh/helm/v4/pkg/chart/common/util"
 	"helm.sh/helm/v4/pkg/chart/v2/loader"
@@ -26,24 +27,44 @@ const (
 	chart = root + "/charts/k8s-controller"
 )
 
-// values are the files that the chart is rendered with, by name.
+// values are the files that the chart is rendered with, by name, such as "everything", or
+// "secrets/everything" of a program called secrets.
 func values(t *testing.T) map[string]map[string]any {
 	t.Helper()
-	files, err := filepath.Glob(chart + "/ci/*-values.yaml")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("there is nothing to render the chart with: %v", err)
+	files := glob(t, "/charts/k8s-controller/ci/*-values.yaml", "/charts/k8s-controller/ci/*/*-values.yaml")
+	if len(files) == 0 {
+		t.Fatal("there is nothing to render the chart with")
 	}
 	found := map[string]map[string]any{}
 	for _, file := range files {
-		found[strings.TrimSuffix(filepath.Base(file), "-values.yaml")] = parse(t, file)
+		name := strings.TrimPrefix(strings.TrimSuffix(file, "-values.yaml"), chart+"/ci/")
+		found[name] = parse(t, file)
 	}
 	return found
 }
 
-// controllers are the chart's values of each controller.
-func controllers(t *testing.T) map[string]any {
+// programs are the directories of all programs of the chart, by the names of their images.
+func programs(t *testing.T) map[string]string {
 	t.Helper()
-	return parse(t, chart+"/values.yaml")["controllers"].(map[string]any)
+	found := map[string]string{"k8s-controller": "."}
+	for _, file := range glob(t, "/apps/*/main.go", "/apps/*/*/main.go") {
+		dir := filepath.Dir(file)
+		found[filepath.Base(dir)] = strings.Replace(dir, root, ".", 1)
+	}
+	return found
+}
+
+// glob returns the files of the repository that match one of the patterns.
+func glob(t *testing.T, patterns ...string) (files []string) {
+	t.Helper()
+	for _, pattern := range patterns {
+		found, err := filepath.Glob(root + pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, found...)
+	}
+	return files
 }
 
 func parse(t *testing.T, file string) (parsed map[string]any) {
@@ -92,30 +113,27 @@ func render(t *testing.T, given map[string]any) (common.Values, map[string]map[s
 	return all["Values"].(common.Values), objects
 }
 
-// A controller that is switched on brings objects and arguments of its own, and changes
-// nothing else.
-func TestSwitchesOnlyAdd(t *testing.T) {
-	_, before := render(t, nil)
-	for name := range controllers(t) {
-		_, after := render(t, map[string]any{"controllers": map[string]any{name: map[string]any{"enabled": true}}})
-		for object, was := range before {
-			is := after[object]
-			if object == "Deployment/k8s-controller" {
-				is, was = withoutArgs(t, is), withoutArgs(t, was)
+// Each object is in the manifest of one program, so whoever deletes a manifest deletes nothing
+// of another program.
+func TestManifestsShareNothing(t *testing.T) {
+	of := map[string]string{}
+	for _, file := range glob(t, "/artifacts/install.yaml", "/apps/*/install.yaml") {
+		content, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for document := range strings.SplitSeq(string(content), "\n---\n") {
+			var object unstructured.Unstructured
+			if err := yaml.UnmarshalStrict([]byte(document), &object.Object); err != nil {
+				t.Fatal(err)
 			}
-			if diff := cmp.Diff(was, is); diff != "" {
-				t.Errorf("%s changes the %s (-without +with):\n%s", name, object, diff)
+			key := strings.Join([]string{object.GetKind(), object.GetNamespace(), object.GetName()}, "/")
+			if of[key] != "" {
+				t.Errorf("%s is in %s and in %s", key, of[key], file)
 			}
+			of[key] = file
 		}
 	}
-}
-
-func withoutArgs(t *testing.T, object map[string]any) map[string]any {
-	t.Helper()
-	for _, container := range containers(object) {
-		delete(container, "args")
-	}
-	return object
 }
 
 // containers are those of an object's Pods, if it has any.
@@ -149,7 +167,6 @@ func TestValueFilesTurnEverySwitch(t *testing.T) {
 	}
 	for _, given := range values(t) {
 		all, _ := render(t, given)
-		delete(all, "controllers") // tests/values_test.yaml turns them all off
 		delete(all, "flags")
 		walk("", map[string]any(all))
 	}
@@ -172,84 +189,99 @@ func build(t *testing.T, source string) string {
 	return binary
 }
 
-// The schema allows exactly those flags that the program has and that are not elsewhere;
-// all of them are tried.
-func TestFlagsAreTheProgramsOwn(t *testing.T) {
-	elsewhere := []string{
-		// Templates set them.
-		"controllers", "namespace", "leader-elect-resource-name", "tls-cert-file", "tls-private-key-file",
-		// Probes, Service and NetworkPolicy know their defaults.
-		"bind-address", "insecure-bind-address",
-		// Two replicas need it, and one is not harmed.
-		"leader-elect", "leader-elect-resource-lock", "leader-elect-resource-namespace",
-		// A Pod finds its API server.
-		"kubeconfig", "context", "master",
-		// The program only says something and ends.
-		"version",
-	}
-	for name, block := range controllers(t) { // Values of controllers are flags, too.
-		elsewhere = append(elsewhere, byValues(name, block.(map[string]any))...)
-	}
-	requireFlags(t, ".", elsewhere, "flags")
+// elsewhere are the flags that no value "flags" has.
+var elsewhere = []string{
+	// Templates set them, or what their defaults are made of.
+	"namespace", "leader-elect-resource-name", "tls-cert-file", "tls-private-key-file",
+	"lease-namespace", "node-name", "sentinel-file", "sentinel-state", "watch-sentinel", "boot-id-file", "agent-namespace",
+	// Probes, Service and NetworkPolicy know their defaults.
+	"bind-address", "insecure-bind-address",
+	// Two replicas need it, and one is not harmed.
+	"leader-elect", "leader-elect-resource-lock", "leader-elect-resource-namespace",
+	// A Pod finds its API server.
+	"kubeconfig", "context", "master",
+	// The program only says something and ends.
+	"version",
 }
 
-// byValues are the flags that the values of a controller stand for.
-func byValues(prefix string, block map[string]any) (flags []string) {
-	for key, value := range block {
-		flag := prefix + "-" + strings.ToLower(regexp.MustCompile("[A-Z]").ReplaceAllString(key, "-$0"))
-		if inner, ok := value.(map[string]any); ok {
-			flags = append(flags, byValues(flag, inner)...)
+// The schema allows exactly those flags that a program has and that are not elsewhere, and the
+// files with all values try them all: "flags" has those of every program, NAME.flags those that
+// only the program NAME has, and NAME.agent.flags those of its agent.
+func TestFlagsAreTheProgramsOwn(t *testing.T) {
+	schema, all := parse(t, chart+"/values.schema.json"), values(t)
+	common := flagsOf(t, schema, "flags")
+	if diff := cmp.Diff(common, slices.Sorted(maps.Keys(at(all["everything"], "flags")))); diff != "" {
+		t.Errorf("common flags of the schema (-) and of ci/everything-values.yaml (+):\n%s", diff)
+	}
+	for _, source := range programs(t) {
+		var want []string
+		path := strings.Split(strings.TrimPrefix(source, "./apps/"), "/")
+		if len(path) > 1 { // NAME/NAMES-agent
+			path[1] = path[1][strings.LastIndex(path[1], "-")+1:]
 		} else {
-			flags = append(flags, flag)
+			want = slices.Clone(common)
+		}
+		if source != "." {
+			path = append(path, "flags")
+			own := flagsOf(t, schema, path...)
+			given := at(all[path[0]+"/everything"], path...)
+			if diff := cmp.Diff(own, slices.Sorted(maps.Keys(given)), cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("flags of the schema (-) and of ci/%s/everything-values.yaml (+):\n%s", path[0], diff)
+			}
+			want = append(want, own...)
+			for key, value := range at(parse(t, chart+"/values.yaml"), path[0]) { // Other values of a program are flags, too.
+				if _, isMap := value.(map[string]any); !isMap && len(path) == 2 {
+					want = append(want, strings.ToLower(regexp.MustCompile("[A-Z]").ReplaceAllString(key, "-$0")))
+				}
+			}
+		}
+		help, err := exec.Command(build(t, source), "-help").Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var has []string
+		for _, flag := range regexp.MustCompile(`(?m)^ +(?:-[a-z], )?--([a-z0-9-]+)`).FindAllSubmatch(help, -1) {
+			if name := string(flag[1]); !slices.Contains(elsewhere, name) {
+				has = append(has, name)
+			}
+		}
+		slices.Sort(has)
+		slices.Sort(want)
+		if diff := cmp.Diff(has, want); diff != "" {
+			t.Errorf("flags of %s (-) and of the schema (+):\n%s", source, diff)
 		}
 	}
-	return flags
 }
 
-// requireFlags requires that the schema, at this path of the values, and
-// ci/everything-values.yaml have all flags of a program except those that are set elsewhere.
-func requireFlags(t *testing.T, source string, elsewhere []string, path ...string) {
+// flagsOf are the properties that the schema allows at this path of the values.
+func flagsOf(t *testing.T, schema map[string]any, path ...string) []string {
 	t.Helper()
-	help, err := exec.Command(build(t, source), "-help").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var has []string
-	for _, flag := range regexp.MustCompile(`(?m)^ +(?:-[a-z], )?--([a-z0-9-]+)`).FindAllSubmatch(help, -1) {
-		has = append(has, string(flag[1]))
-	}
-	slices.Sort(has)
-	property, given := parse(t, chart+"/values.schema.json"), values(t)["everything"]
 	for _, name := range path {
-		property, given = property["properties"].(map[string]any)[name].(map[string]any), given[name].(map[string]any)
+		schema = at(schema, "properties", name)
 	}
-	allowed := slices.Sorted(maps.Keys(property["properties"].(map[string]any)))
-	if diff := cmp.Diff(allowed, slices.Sorted(maps.Keys(given))); diff != "" {
-		t.Errorf("flags of the schema (-) and of ci/everything-values.yaml (+):\n%s", diff)
-	}
-	has = slices.DeleteFunc(has, func(flag string) bool { return slices.Contains(elsewhere, flag) })
-	if diff := cmp.Diff(has, allowed); diff != "" {
-		t.Errorf("flags of %s (-) and of the schema (+):\n%s", source, diff)
-	}
+	return slices.Sorted(maps.Keys(at(schema, "properties")))
 }
 
-// Each program accepts the arguments that its containers have. The program that is not the
-// controller has the name of its image.
-func TestProgramsAcceptTheirArguments(t *testing.T) {
-	programs := map[string]string{"k8s-controller": build(t, ".")}
-	others, err := filepath.Glob(root + "/cmd/*")
-	if err != nil {
-		t.Fatal(err)
+// at is what a path of keys leads to, or nothing.
+func at(value map[string]any, path ...string) map[string]any {
+	for _, key := range path {
+		value, _ = value[key].(map[string]any)
 	}
-	for _, dir := range others {
-		programs[filepath.Base(dir)] = build(t, "./cmd/"+filepath.Base(dir))
+	return value
+}
+
+// Each program accepts the arguments that its containers have. It has the name of its image.
+func TestProgramsAcceptTheirArguments(t *testing.T) {
+	binaries := map[string]string{}
+	for name, source := range programs(t) {
+		binaries[name] = build(t, source)
 	}
 	image := regexp.MustCompile(`^(.*/)?([^/:@]+)[:@][^/]+$`)
 	for name, given := range values(t) {
 		_, objects := render(t, given)
 		for _, object := range objects {
 			for _, container := range containers(object) {
-				program := programs[image.ReplaceAllString(container["image"].(string), "$2")]
+				program := binaries[image.ReplaceAllString(container["image"].(string), "$2")]
 				if program == "" {
 					t.Errorf("%s: no program has the image %s", name, container["image"])
 					continue
@@ -269,12 +301,8 @@ func TestProgramsAcceptTheirArguments(t *testing.T) {
 // Nobody has permissions before the policies restrict them, if a manifest is applied from
 // the top.
 func TestPoliciesComeBeforePermissions(t *testing.T) {
-	files, err := filepath.Glob(root + "/artifacts/*.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
 	permission := regexp.MustCompile(`(?m)^kind: (ServiceAccount|Role|ClusterRole)$`)
-	for _, file := range files {
+	for _, file := range glob(t, "/artifacts/*.yaml", "/apps/*/*.yaml") {
 		content, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)

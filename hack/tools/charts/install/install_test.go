@@ -30,6 +30,7 @@ import (
 
 const (
 	artifacts = "../../../../artifacts"
+	apps      = "../../../../apps"
 	chart     = "../../../../charts/k8s-controller"
 	system    = "k8s-controller-system"
 )
@@ -67,10 +68,9 @@ func TestInstall(t *testing.T) {
 		{"uninstall, and keep Icecreams", keepIcecreams},
 		{"a policy about Icecreams", contractors},
 		{"an overlay", overlay},
-		{"an overlay with every controller", overlayOfEverything},
 		{"Icecreams in an overlay", overlayOfIcecreams},
 		{"helm", helm},
-		{"helm, every controller", helmEveryController},
+		{"helm, every program", helmEveryProgram},
 		{"helm, one namespace", helmOneNamespace},
 		{"helm, two releases", helmTwoReleases},
 		{"helm, a reader of metrics", helmMetricsReader},
@@ -127,6 +127,11 @@ func valueFiles(s site) {
 	if err != nil || len(files) == 0 {
 		s.Fatalf("there is nothing to render the chart with: %v", err)
 	}
+	own, err := filepath.Glob(chart + "/ci/*/*-values.yaml")
+	if err != nil {
+		s.Fatal(err)
+	}
+	files = append(files, own...)
 	s.kubectl("create", "namespace", system)
 	s.kubectl("label", "namespace", system, "pod-security.kubernetes.io/warn=restricted")
 	bare := s.command(s.cluster.Kubectl(), "create", "deployment", "bare", "--image=registry.example.com/bare", "--dry-run=server", "-n="+system)
@@ -163,18 +168,16 @@ func apply(s site) {
 	s.users()
 	s.isRestricted(system, "k8s-controller")
 	s.kubectl("diff", "-f", artifacts+"/install.yaml") // there is none
-	files, err := filepath.Glob(artifacts + "/*.yaml")
-	if err != nil {
-		s.Fatal(err)
+	for _, program := range s.programs() { // whose manifests have nothing in common with it, or with each other
+		manifest := apps + "/" + program + "/install.yaml"
+		s.kubectl("apply", "--warnings-as-errors", "-f", manifest)
+		s.runs(program+"-system", program, 2)
+		s.agentsRun()
+		s.kubectl("diff", "-f", manifest)
+		s.kubectl("delete", "-f", manifest)
 	}
-	for _, file := range files { // what install.yaml does not have
-		if slices.Contains([]string{"install.yaml", "kustomization.yaml", "rbac-icecream.yaml", "service-account.yaml"}, filepath.Base(file)) {
-			continue
-		}
-		s.kubectl("apply", "--warnings-as-errors", "-f", file)
-		defer s.kubectl("delete", "-f", file)
-	}
-	s.agentsRun()
+	s.kubectl("diff", "-f", artifacts+"/install.yaml")
+	s.runs(system, "k8s-controller", 2)
 	s.kubectl("delete", "-f", artifacts+"/install.yaml")
 }
 
@@ -289,7 +292,7 @@ images:
 	s.runs("dessert", "k8s-controller", 2)
 	s.isRestricted("dessert", "k8s-controller")
 	s.is("registry.example.com/k8s-controller:v0.1.0", "-n", "dessert", "deployment/k8s-controller", "{.spec.template.spec.containers[0].image}")
-	s.is("dessert", "clusterrolebinding/k8s-controller-icecream", "{.subjects[0].namespace}")
+	s.is("dessert", "clusterrolebinding/k8s-controller", "{.subjects[0].namespace}")
 	s.is("k8s-controller dessert dessert", "flowschema/k8s-controller-lease",
 		"{.spec.rules[0].subjects[0].serviceAccount.name} {.spec.rules[0].subjects[0].serviceAccount.namespace} {.spec.rules[0].resourceRules[0].namespaces[0]}")
 	s.is("restricted", "namespace/dessert", `{.metadata.labels.pod-security\.kubernetes\.io/enforce}`)
@@ -318,43 +321,6 @@ func (s site) documented(document string) (dir string) {
 		s.write(dir, string(found[1]), string(found[2]))
 	}
 	return dir
-}
-
-// The overlay of docs/operating.md moves the controllers, and nothing of the namespaces that
-// opt-in controllers have besides.
-func overlayOfEverything(s site) {
-	if len(s.controllers()) == 0 {
-		return
-	}
-	dir := s.documented("operating.md")
-	if rendered := s.kubectl("kustomize", dir); strings.Contains(rendered, system) {
-		s.Errorf("something has stayed in the namespace %s:\n%s", system, rendered)
-	}
-	s.kubectl("apply", "--warnings-as-errors", "-k", dir)
-	s.runs("sweets", "k8s-controller", 2)
-	s.isRestricted("sweets", "k8s-controller")
-	s.agentsRun()
-	for _, namespace := range s.namespaces() {
-		s.is(namespace, "namespace/"+namespace, "{.metadata.name}")
-	}
-	account := "system:serviceaccount:sweets:k8s-controller"
-	for _, tt := range []struct {
-		controller, user string
-		want             bool
-		attributes       authorizationv1.ResourceAttributes
-	}{
-		{"icecream", account, true, authorizationv1.ResourceAttributes{Namespace: "default", Verb: "create", Group: "apps", Resource: "deployments"}},
-		{"podtimestamp", account, true, authorizationv1.ResourceAttributes{Namespace: "default", Verb: "patch", Resource: "pods"}},
-		{"secretsync", account, true, authorizationv1.ResourceAttributes{Namespace: "secretsync", Verb: "list", Resource: "secrets"}},
-		{"secretsync", account, false, authorizationv1.ResourceAttributes{Namespace: "sweets", Verb: "get", Resource: "secrets"}},
-		{"nodereboot", account, true, authorizationv1.ResourceAttributes{Namespace: "k8s-controller-reboot-agent", Verb: "list", Group: "coordination.k8s.io", Resource: "leases"}},
-		{"nodereboot", "system:serviceaccount:k8s-controller-reboot-agent:k8s-controller-reboot-agent", true, authorizationv1.ResourceAttributes{Namespace: "default", Verb: "create", Resource: "events"}},
-	} {
-		s.Log(tt.controller)
-		s.may(tt.want, tt.user, tt.attributes)
-	}
-	s.is(`request.userInfo.username == "`+account+`"`, "validatingadmissionpolicy/k8s-controller-reboot-annotations", `{.spec.variables[?(@.name=="isController")].expression}`)
-	s.kubectl("delete", "-k", dir)
 }
 
 // An overlay gives an Icecream another name, image and size, and what refers to it follows:
@@ -409,42 +375,37 @@ func helm(s site) {
 	s.kubectl("delete", "crd/icecreams.controller.nicoleh.io", "namespace/"+system)
 }
 
-// All controllers run, and agents of theirs on each node, in a namespace of their own,
-// which comes with them and alone admits privileged Pods. Switched off, they leave nothing
-// behind.
-func helmEveryController(s site) {
-	namespaces := append(s.namespaces(), system)
-	for _, namespace := range namespaces {
+// Each program has a release of its own, and agents on each node in a namespace of their own,
+// which comes with them and alone admits privileged Pods. A release that goes leaves nothing
+// behind, and takes nothing of another with it.
+func helmEveryProgram(s site) {
+	const kinds = "deployments,services,pdb,netpol,sa,roles,rolebindings,clusterroles,clusterrolebindings,validatingadmissionpolicies,validatingadmissionpolicybindings,flowschemas,daemonsets"
+	installed := func(program string) string {
+		return s.kubectl("get", kinds, "-A", "-o=name", "-l=app.kubernetes.io/instance="+program)
+	}
+	programs := append(s.programs(), "icecream")
+	before := map[string]string{}
+	for _, program := range programs {
+		namespace := program + "-system"
 		s.kubectl("create", "namespace", namespace)
 		s.kubectl("label", "namespace", namespace, "pod-security.kubernetes.io/enforce=restricted", "pod-security.kubernetes.io/warn=restricted")
+		s.helm("install", program, chart, "-n", namespace, "--wait", "--timeout=2m", "--set=program="+program)
+		before[program] = installed(program)
 	}
-	const kinds = "clusterroles,clusterrolebindings,validatingadmissionpolicies,validatingadmissionpolicybindings,flowschemas,roles,rolebindings,serviceaccounts,netpol,daemonsets"
-	installed := func() string {
-		return s.kubectl("get", kinds, "-A", "-o=name", "-l=app.kubernetes.io/instance=k8s-controller")
-	}
-	s.helm("install", "k8s-controller", chart, "-n", system, "--wait", "--timeout=2m")
-	before := installed()
-	everything := []string{"upgrade", "k8s-controller", chart, "-n", system, "--wait", "--timeout=2m"}
-	for _, name := range s.controllers() {
-		everything = append(everything, "--set=controllers."+name+".enabled=true")
-	}
-	for _, namespace := range s.namespaces() { // One that is missing is named, with the remedy.
-		s.kubectl("delete", "namespace", namespace)
-		if output, err := s.command("go", append([]string{"tool", "helm"}, everything...)...).CombinedOutput(); err == nil || !strings.Contains(string(output), "kubectl create namespace "+namespace) {
-			s.Errorf("without the namespace %s: %v: %s", namespace, err, output)
-		}
-		s.kubectl("create", "namespace", namespace)
-	}
-	s.helm(everything...)
-	s.runs(system, "k8s-controller", 2)
 	s.agentsRun()
-	s.helm("upgrade", "k8s-controller", chart, "-n", system, "--wait", "--timeout=2m", "--reset-values")
-	if after := installed(); after != before {
-		s.Errorf("switched on and off again:\nbefore %s\nafter %s", before, after)
+	for i, program := range programs {
+		s.helm("uninstall", program, "-n", program+"-system")
+		if left := installed(program); left != "" {
+			s.Errorf("%s leaves %s", program, left)
+		}
+		for _, another := range programs[i+1:] {
+			if after := installed(another); after != before[another] {
+				s.Errorf("%s takes with it what %s had:\nbefore %s\nafter %s", program, another, before[another], after)
+			}
+		}
+		s.kubectl("delete", "namespace", program+"-system")
 	}
-	s.helm("uninstall", "k8s-controller", "-n", system)
 	s.kubectl("delete", "crd/icecreams.controller.nicoleh.io")
-	s.kubectl(append([]string{"delete", "namespace"}, namespaces...)...)
 }
 
 // Nothing is installed, and the controller may do nothing, outside of the namespace.
@@ -453,7 +414,7 @@ func helmOneNamespace(s site) {
 	const kinds = "clusterroles,clusterrolebindings,crd,validatingadmissionpolicies,validatingadmissionpolicybindings,flowschemas"
 	before := s.kubectl("get", kinds, "-o=name")
 	s.helm("install", "ice", chart, "-n", "team", "--wait", "--timeout=2m",
-		"--set=namespace=team,crd.install=false,rbac.aggregate=false,metrics.enabled=false,policies.create=false,flowSchema.create=false")
+		"--set=namespace=team,icecream.crd.install=false,icecream.aggregate=false,metrics.enabled=false,policies.create=false,flowSchema.create=false")
 	s.runs("team", "ice-k8s-controller", 2)
 	if after := s.kubectl("get", kinds, "-o=name"); after != before {
 		s.Errorf("cluster-wide objects:\nbefore %s\nafter %s", before, after)
@@ -474,7 +435,7 @@ func helmOneNamespace(s site) {
 func helmTwoReleases(s site) {
 	for _, name := range []string{"blue", "green"} {
 		s.helm("install", name, chart, "-n", name, "--create-namespace", "--wait", "--timeout=2m",
-			fmt.Sprintf("--set=namespace=%s,crd.install=%t", name, name == "blue"))
+			fmt.Sprintf("--set=namespace=%s,icecream.crd.install=%t", name, name == "blue"))
 		s.runs(name, name+"-k8s-controller", 2)
 		s.isRestricted(name, name+"-k8s-controller")
 	}
@@ -534,35 +495,15 @@ func (s site) rules(token string) authorizationv1.SubjectRulesReviewStatus {
 	return answer.Status
 }
 
-// controllers returns the names of the controllers that are off by default. Each has a
-// manifest of its own.
-func (s site) controllers() (names []string) {
+// programs returns the names of the programs beside the Icecream controller.
+func (s site) programs() (names []string) {
 	s.Helper()
-	manifests, err := filepath.Glob(artifacts + "/rbac-*.yaml")
+	manifests, err := filepath.Glob(apps + "/*/install.yaml")
 	if err != nil {
 		s.Fatal(err)
 	}
 	for _, file := range manifests {
-		if name := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(file), "rbac-"), ".yaml"); name != "icecream" {
-			names = append(names, name)
-		}
-	}
-	return names
-}
-
-// namespaces are those in which controllers that are off by default have roles, other than
-// the system's own. Their manifests create them, the chart does not.
-func (s site) namespaces() (names []string) {
-	s.Helper()
-	created := regexp.MustCompile(`(?m)^kind: Namespace\nmetadata:\n  name: (.+)$`)
-	for _, name := range s.controllers() {
-		manifest, err := os.ReadFile(artifacts + "/rbac-" + name + ".yaml")
-		if err != nil {
-			s.Fatal(err)
-		}
-		for _, found := range created.FindAllSubmatch(manifest, -1) {
-			names = append(names, string(found[1]))
-		}
+		names = append(names, filepath.Base(filepath.Dir(file)))
 	}
 	return names
 }
