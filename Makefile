@@ -37,7 +37,7 @@ build cluster local-cluster test test-race: export GOGC ?= $(call build_flag,GOG
 test test-race: export GOMEMLIMIT ?= 2GiB
 
 # The packages that are tested without a cluster, besides the root.
-packages = $(patsubst %,./%/...,$(wildcard cmd pkg examples))
+packages = $(patsubst %,./%/...,$(wildcard apps pkg examples))
 
 # go test in a directory, and then the slowest tests.
 go_test = hack/test.sh $(1) $(if $(RUN),-run '$(RUN)') $(TESTFLAGS)
@@ -56,7 +56,7 @@ help: ## List what can be made
 .PHONY: build
 build: ## Build the programs
 	go build -ldflags '$(LDFLAGS)' -o controller .
-	go build -ldflags '$(LDFLAGS)' -o reboot-agent ./cmd/reboot-agent
+	go build -ldflags '$(LDFLAGS)' -o reboot-agent ./apps/nodereboot/reboot-agent
 
 .PHONY: generate
 generate: ## Regenerate what follows from the API types

@@ -1,10 +1,8 @@
-// Command controller runs the controllers of this repository against a Kubernetes cluster
-// until it is told to stop. See README.md.
+// Command controller runs Icecreams in a Kubernetes cluster until it is told to stop. See
+// README.md.
 package main
 
 import (
-	_ "time/tzdata" // the image has none
-
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,27 +19,14 @@ import (
 	"nicoleh.io/k8s-controller/pkg/kit/manager"
 	"nicoleh.io/k8s-controller/pkg/kit/metrics"
 	"nicoleh.io/k8s-controller/pkg/kit/preflight"
-	"nicoleh.io/k8s-controller/pkg/nodereboot"
-	"nicoleh.io/k8s-controller/pkg/podtimestamp"
-	"nicoleh.io/k8s-controller/pkg/secretsync"
 )
 
 func main() {
 	newProgram().Main()
 }
 
-// newProgram returns a program that runs all controllers of this repository.
 func newProgram() manager.Manager {
-	return manager.Manager{
-		Name:      "controller",
-		LeaseName: "k8s-controller",
-		Controllers: []manager.Descriptor{
-			NewDescriptor(),
-			podtimestamp.NewDescriptor(),
-			secretsync.NewDescriptor(),
-			nodereboot.NewDescriptor(),
-		},
-	}
+	return manager.Manager{Name: "controller", LeaseName: "k8s-controller", Controllers: []manager.Descriptor{NewDescriptor()}}
 }
 
 // NewDescriptor returns what a process needs to know to run the Icecream controller.

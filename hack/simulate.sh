@@ -13,12 +13,13 @@ set -a && . hack/build.env && set +a
 duration=$1
 shift
 if [[ $# -eq 0 ]]; then
-  set -- ./simulation_test.go ./pkg/*/simulation_test.go
+  shopt -s nullglob
+  set -- ./simulation_test.go ./apps/*/simulation_test.go
   set -- "${@%/*}"
 fi
 work=$(mktemp -d)
 trap 'rm -rf "${work}"' EXIT
-packages=$(go list . ./pkg/... | grep -v -e /kittest -e /generated/ -e /apis/ | paste -sd,)
+packages=$(go list ./... | grep -v -e /examples/ -e /hack -e /kittest -e /generated/ -e /apis/ | paste -sd,)
 mkdir "${work}/coverage"
 first=$(date +%s)000000
 status=0

@@ -96,7 +96,7 @@ func run(try func(mutant) (string, error), names []string) (survivors int, err e
 
 // read returns the mutants of all worlds below a directory.
 func read(root string) (mutants []mutant, err error) {
-	paths, err := filepath.Glob(filepath.Join(root, "pkg", "*", "testdata", "mutants.txt"))
+	paths, err := filepath.Glob(filepath.Join(root, "apps", "*", "testdata", "mutants.txt"))
 	if err != nil {
 		return nil, err
 	}

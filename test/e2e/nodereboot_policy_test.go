@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
-	"nicoleh.io/k8s-controller/pkg/nodereboot/request"
+	"nicoleh.io/k8s-controller/apps/nodereboot/request"
 	"nicoleh.io/k8s-controller/test/lab"
 )
 

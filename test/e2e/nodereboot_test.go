@@ -15,8 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
+	"nicoleh.io/k8s-controller/apps/nodereboot/request"
 	"nicoleh.io/k8s-controller/hack/local-cluster/cluster"
-	"nicoleh.io/k8s-controller/pkg/nodereboot/request"
 	"nicoleh.io/k8s-controller/test/lab"
 )
 
@@ -48,7 +48,7 @@ type machine struct {
 
 func newMachine(t *testing.T, l *lab.Lab, node string, flags ...string) *machine {
 	t.Helper()
-	binary := binaries.Path(t, "./cmd/reboot-agent")
+	binary := binaries.Path(t, "./apps/nodereboot/reboot-agent")
 	dir := t.TempDir()
 	m := &machine{t: t, lab: l, node: node, boot: filepath.Join(dir, "boot_id"), commands: filepath.Join(dir, "commands")}
 	m.write(m.boot, "boot-1\n")

@@ -1,0 +1,58 @@
+package main
+
+import (
+	"flag"
+	_ "time/tzdata" // the image has none
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	kubeinformers "k8s.io/client-go/informers"
+
+	"nicoleh.io/k8s-controller/pkg/kit/manager"
+	"nicoleh.io/k8s-controller/pkg/kit/preflight"
+)
+
+func main() {
+	newProgram().Main()
+}
+
+func newProgram() manager.Manager {
+	return manager.Manager{Name: Name, LeaseName: Name, Controllers: []manager.Descriptor{NewDescriptor()}}
+}
+
+// NewDescriptor returns what a process needs to know to run the controller.
+func NewDescriptor() manager.Descriptor {
+	config := &Config{}
+	return manager.Descriptor{
+		Name:        Name,
+		OnByDefault: true,
+		ClusterWide: true,
+		AddFlags:    func(flags *flag.FlagSet) { addFlags(flags, config) },
+		Validate:    func() error { return config.Validate() },
+		New:         func(d *manager.Dependencies) (manager.Controller, error) { return newController(*config, d) },
+	}
+}
+
+// newController makes the controller and its informers.
+func newController(config Config, d *manager.Dependencies) (manager.Controller, error) {
+	if len(config.BlockingPods) > 0 {
+		d.Need(preflight.Resource{
+			GroupVersionResource: corev1.SchemeGroupVersion.WithResource("pods"),
+			Permit:               "kubectl apply -f apps/nodereboot/blocking-pods.yaml, or run without -blocking-pods",
+		})
+	}
+	all := kubeinformers.NewSharedInformerFactory(d.Kube, d.Resync)
+	agents := kubeinformers.NewSharedInformerFactoryWithOptions(d.Kube, d.Resync, kubeinformers.WithNamespace(config.AgentNamespace))
+	nodes := preflight.Resource{
+		GroupVersionResource: corev1.SchemeGroupVersion.WithResource("nodes"),
+		Permit:               "kubectl apply -f apps/nodereboot/install.yaml",
+	}
+	leases := preflight.Resource{
+		GroupVersionResource: coordinationv1.SchemeGroupVersion.WithResource("leases"),
+		Namespace:            config.AgentNamespace,
+		Permit:               "kubectl apply -f apps/nodereboot/install.yaml",
+	}
+	return NewController(config, d.Kube, d.Recorder,
+		manager.Watch(d, nodes, all.Core().V1().Nodes()),
+		manager.Watch(d, leases, agents.Coordination().V1().Leases()))
+}

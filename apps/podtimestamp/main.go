@@ -1,0 +1,32 @@
+package main
+
+import (
+	"k8s.io/client-go/metadata/metadatainformer"
+
+	"nicoleh.io/k8s-controller/pkg/kit/manager"
+	"nicoleh.io/k8s-controller/pkg/kit/preflight"
+)
+
+func main() {
+	newProgram().Main()
+}
+
+func newProgram() manager.Manager {
+	return manager.Manager{Name: Name, LeaseName: Name, Controllers: []manager.Descriptor{NewDescriptor()}}
+}
+
+// NewDescriptor returns what a process needs to know to run the controller.
+func NewDescriptor() manager.Descriptor {
+	return manager.Descriptor{Name: Name, OnByDefault: true, New: newController}
+}
+
+// newController makes the controller and its informer.
+func newController(d *manager.Dependencies) (manager.Controller, error) {
+	factory := metadatainformer.NewFilteredSharedInformerFactory(d.Metadata, d.Resync, d.Namespace, nil)
+	pods := preflight.Resource{
+		GroupVersionResource: Resource,
+		Namespace:            d.Namespace,
+		Permit:               "kubectl apply -f apps/podtimestamp/install.yaml, or restrict the controller to one namespace with -namespace",
+	}
+	return NewController(d.Metadata, manager.Watch(d, pods, factory.ForResource(Resource)).Informer(), d.Recorder)
+}
