@@ -1,14 +1,14 @@
-// Package monitoring tests the alerts and the dashboard of the chart: that alerts fire when they should
+// Package monitoring tests the alerts and the dashboards of the chart: that alerts fire when they should
 // and only then, and that every query of an alert or of the dashboard is about
 // something that a real controller serves to a real Prometheus.
 package monitoring
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
 	"maps"
 	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -23,11 +23,37 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 	"github.com/prometheus/prometheus/promql/promqltest"
 	"github.com/prometheus/prometheus/rules"
-	"sigs.k8s.io/yaml"
 )
 
-// files has the dashboard, and the alerts by controller.
+// files has the alerts and panels that every program has, and those of each program.
 const files = "../../charts/k8s-controller/files/"
+
+// The Icecream controller is the chart's default, and its scenarios are also about what all
+// programs share.
+const icecream = "icecream"
+
+// programs returns the names of the chart's programs.
+func programs(t *testing.T) (names []string) {
+	t.Helper()
+	entries, err := os.ReadDir(files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, entry := range entries {
+		if entry.IsDir() {
+			names = append(names, entry.Name())
+		}
+	}
+	return names
+}
+
+// document is where a program's alerts are explained.
+func document(program string) string {
+	if program == "" || program == icecream {
+		return "artifacts/monitoring/README.md"
+	}
+	return "apps/" + program + "/README.md"
+}
 
 // promQL is the language without what Prometheus calls experimental.
 var promQL = parser.NewParser(parser.Options{})
@@ -44,61 +70,77 @@ var reporters = map[string]string{
 	"another":   `job="another", namespace="k8s-controller-system", instance="192.0.2.3"`,
 }
 
-// TestAlerts plays the scenarios in testdata/alerts. An alert fires when a scenario says
-// so, and no other alert fires. icecream.txt explains the format.
+// TestAlerts plays the scenarios in testdata/PROGRAM/alerts.txt. An alert fires when a scenario
+// says so, and no other alert fires. testdata/icecream/alerts.txt explains the format.
 func TestAlerts(t *testing.T) {
-	own, all := map[string]series{}, series{} // what is healthy, by file and together
-	for _, file := range scenarios(t) {
-		own[file] = series{}
-		datadriven.RunTest(t, file, func(t *testing.T, d *datadriven.TestData) string {
-			if d.Cmd == "healthy" {
-				own[file].add(t, d)
-				all.add(t, d)
-			}
-			return d.Expected
-		})
-	}
-	for file, own := range own {
-		t.Run(filepath.Base(file), func(t *testing.T) {
+	shared := healthy(t, icecream)
+	for _, program := range programs(t) {
+		own := maps.Clone(shared)
+		if program != icecream {
+			maps.Copy(own, healthy(t, program))
+		}
+		t.Run(program, func(t *testing.T) {
 			t.Parallel()
-			datadriven.RunTest(t, file, func(t *testing.T, d *datadriven.TestData) string {
-				switch {
-				case d.Cmd == "healthy":
+			play(t, program, func(t *testing.T, d *datadriven.TestData) string {
+				if d.Cmd == "healthy" {
 					return ""
-				case d.HasArg("alone"):
-					return fire(t, own.but(t, d))
-				default:
-					return fire(t, all.but(t, d))
 				}
+				return fire(t, program, own.but(t, d))
 			})
 		})
 	}
 }
 
+// healthy are the series of a program when all is well.
+func healthy(t *testing.T, program string) series {
+	t.Helper()
+	found := series{}
+	play(t, program, func(t *testing.T, d *datadriven.TestData) string {
+		if d.Cmd == "healthy" {
+			maps.Copy(found, read(t, d))
+		}
+		return d.Expected
+	})
+	return found
+}
+
+// play reads the scenarios of a program, if it has any.
+func play(t *testing.T, program string, f func(*testing.T, *datadriven.TestData) string) {
+	t.Helper()
+	if file := scenarios(program); exists(t, file) {
+		datadriven.RunTest(t, file, f)
+	}
+}
+
 func TestEveryAlertHasAScenario(t *testing.T) {
-	var text strings.Builder
-	for _, file := range scenarios(t) {
-		content, err := os.ReadFile(file)
+	for _, program := range append(programs(t), "") {
+		own := ownAlerts(t, program, "k8s-controller")
+		if len(own) == 0 {
+			continue
+		}
+		text, err := os.ReadFile(scenarios(cmp.Or(program, icecream)))
 		if err != nil {
 			t.Fatal(err)
 		}
-		text.Write(content)
-	}
-	for _, rule := range alerts(t) {
-		if !strings.Contains(text.String(), "\n"+rule.Alert+" fires after ") {
-			t.Errorf("%s fires in no scenario", rule.Alert)
+		for _, rule := range own {
+			if !strings.Contains(string(text), "\n"+rule.Alert+" fires after ") {
+				t.Errorf("%s fires in no scenario", rule.Alert)
+			}
 		}
 	}
 }
 
-// scenarios returns the files of the scenarios.
-func scenarios(t *testing.T) []string {
+// scenarios is the file with a program's scenarios.
+func scenarios(program string) string { return "testdata/" + program + "/alerts.txt" }
+
+// exists reports whether there is such a file.
+func exists(t *testing.T, file string) bool {
 	t.Helper()
-	files, err := filepath.Glob("testdata/alerts/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("there are no scenarios: %v", err)
+	_, err := os.Stat(file)
+	if err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
 	}
-	return files
+	return err == nil
 }
 
 // series are values in the notation of promqltest, by series. Those that say "none" stand
@@ -131,17 +173,6 @@ func read(t *testing.T, d *datadriven.TestData) series {
 	return found
 }
 
-// add adds healthy series.
-func (s series) add(t *testing.T, d *datadriven.TestData) {
-	t.Helper()
-	for name, values := range read(t, d) {
-		if s[name] != "" {
-			d.Fatalf(t, "%s is in two blocks", name)
-		}
-		s[name] = values
-	}
-}
-
 // but returns the series with those of a scenario in place of healthy ones.
 func (s series) but(t *testing.T, d *datadriven.TestData) series {
 	t.Helper()
@@ -156,44 +187,55 @@ func (s series) but(t *testing.T, d *datadriven.TestData) series {
 }
 
 func TestEveryAlertSaysWhatToDo(t *testing.T) {
-	runbook, err := os.ReadFile("../../artifacts/monitoring/README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, rule := range alerts(t) {
-		if want := "artifacts/monitoring/README.md#" + strings.ToLower(rule.Alert); rule.Annotations["runbook_url"] != want {
-			t.Errorf("%s: runbook_url is %q, want %q", rule.Alert, rule.Annotations["runbook_url"], want)
-		}
-		if !strings.Contains(string(runbook), "\n### "+rule.Alert+"\n") {
-			t.Errorf("%s: the README has no such heading", rule.Alert)
-		}
-		for _, name := range []string{"summary", "description"} {
-			if rule.Annotations[name] == "" {
-				t.Errorf("%s: no %s", rule.Alert, name)
+	for _, program := range append(programs(t), "") {
+		for _, rule := range ownAlerts(t, program, "k8s-controller") {
+			runbook, err := os.ReadFile("../../" + document(program))
+			if err != nil {
+				t.Fatal(err)
 			}
-		}
-		if severity := rule.Labels["severity"]; !slices.Contains([]string{"critical", "warning"}, severity) {
-			t.Errorf("%s: severity is %q", rule.Alert, severity)
+			if want := document(program) + "#" + strings.ToLower(rule.Alert); rule.Annotations["runbook_url"] != want {
+				t.Errorf("%s: runbook_url is %q, want %q", rule.Alert, rule.Annotations["runbook_url"], want)
+			}
+			if !strings.Contains(string(runbook), "\n### "+rule.Alert+"\n") {
+				t.Errorf("%s: the README has no such heading", rule.Alert)
+			}
+			for _, name := range []string{"summary", "description"} {
+				if rule.Annotations[name] == "" {
+					t.Errorf("%s: no %s", rule.Alert, name)
+				}
+			}
+			if severity := rule.Labels["severity"]; !slices.Contains([]string{"critical", "warning"}, severity) {
+				t.Errorf("%s: severity is %q", rule.Alert, severity)
+			}
 		}
 	}
 }
 
-// alerts reads the rules of all controllers, and has Prometheus' own library check them.
-func alerts(t *testing.T) []rulefmt.Rule {
+// alerts are those of a release that runs a program, with the names of that release.
+func alerts(t *testing.T, program, release string) []rulefmt.Rule {
 	t.Helper()
-	manifests, err := filepath.Glob(files + "alerts/*.yaml")
-	if err != nil || len(manifests) == 0 {
-		t.Fatalf("there are no alerts: %v", err)
+	return append(ownAlerts(t, "", release), ownAlerts(t, program, release)...)
+}
+
+// ownAlerts are those that only this program has, or, if it is empty, those that all have. The
+// chart, too, has the release's name in place of its own. Prometheus' own library checks them.
+func ownAlerts(t *testing.T, program, release string) (found []rulefmt.Rule) {
+	t.Helper()
+	file := files + program + "/alerts.yaml"
+	if !exists(t, file) {
+		return nil
 	}
-	var found []rulefmt.Rule
-	for _, manifest := range manifests {
-		groups, errs := rulefmt.Parse(ruleFile(t, manifest), false, model.LegacyValidation, promQL, promslog.NewNopLogger())
-		for _, err := range errs {
-			t.Fatalf("%s: %v", manifest, err)
-		}
-		for _, group := range groups.Groups {
-			found = append(found, group.Rules...)
-		}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text = bytes.ReplaceAll(text, []byte("k8s-controller"), []byte(release))
+	groups, errs := rulefmt.Parse(text, false, model.LegacyValidation, promQL, promslog.NewNopLogger())
+	for _, err := range errs {
+		t.Fatalf("%s: %v", file, err)
+	}
+	for _, group := range groups.Groups {
+		found = append(found, group.Rules...)
 	}
 	for _, rule := range found {
 		if rule.Alert == "" {
@@ -203,38 +245,12 @@ func alerts(t *testing.T) []rulefmt.Rule {
 	return found
 }
 
-// ruleFile is the spec of a PrometheusRule, which is what Prometheus itself reads.
-func ruleFile(t *testing.T, name string) []byte {
-	t.Helper()
-	manifest, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var object struct {
-		APIVersion string         `json:"apiVersion"`
-		Kind       string         `json:"kind"`
-		Metadata   map[string]any `json:"metadata"`
-		Spec       map[string]any `json:"spec"`
-	}
-	if err := yaml.UnmarshalStrict(manifest, &object); err != nil {
-		t.Fatal(err)
-	}
-	if object.APIVersion != "monitoring.coreos.com/v1" || object.Kind != "PrometheusRule" {
-		t.Fatalf("%s is a %s of %s", name, object.Kind, object.APIVersion)
-	}
-	spec, err := yaml.Marshal(object.Spec)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return spec
-}
-
 // usesLabel matches what a template takes from the labels of its alert.
 var usesLabel = regexp.MustCompile(`\$labels\.(\w+)`)
 
-// fire evaluates all rules over the series for two hours, and tells when each alert fired
+// fire evaluates the rules of a program over the series for two hours, and tells when each alert fired
 // for the first time.
-func fire(t *testing.T, given series) string {
+func fire(t *testing.T, program string, given series) string {
 	t.Helper()
 	load := fmt.Sprintf("load %s\n", scrapeInterval)
 	for name, values := range given {
@@ -245,7 +261,7 @@ func fire(t *testing.T, given series) string {
 	storage := promqltest.LoadedStorage(t, load)
 	query := rules.EngineQueryFunc(promqltest.NewTestEngine(t, false, 5*time.Minute, promqltest.DefaultMaxSamplesPerQuery), storage)
 	var fired strings.Builder
-	for _, alert := range alerts(t) {
+	for _, alert := range alerts(t, program, "k8s-controller") {
 		expr, err := promQL.ParseExpr(alert.Expr)
 		if err != nil {
 			t.Fatal(err)

@@ -5,25 +5,46 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 
+	"github.com/cockroachdb/datadriven"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
-	"k8s.io/apimachinery/pkg/api/meta"
 
-	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 	"nicoleh.io/k8s-controller/test/lab"
 )
 
-// TestOnACluster runs all controllers on a local cluster, with one Icecream that gets
-// Ready and one that does not, and looks at what they serve.
+// TestOnACluster runs each program on a local cluster, as in a release of its name, and looks at
+// what it serves after what testdata/PROGRAM/cluster.txt does.
 func TestOnACluster(t *testing.T) {
 	if testing.Short() {
 		t.Skip("skipped: this test boots a cluster")
 	}
-	binary, remove, err := lab.BuildController(t.Context())
+	l := lab.New(t, lab.Options{Nodes: 3})
+	t.Setenv("GOMEMLIMIT", "64MiB") // as in a Pod
+	for _, program := range programs(t) {
+		t.Run(program, func(t *testing.T) {
+			source, release, manifest := "./apps/"+program, program, "apps/"+program+"/install.yaml"
+			if program == icecream {
+				source, release, manifest = ".", lab.ServiceAccount, "artifacts/install.yaml"
+			}
+			n := l.NewNamespace(t)
+			n.Kubectl(t, "apply", "-f", l.Path(manifest))
+			// The program does not run in a Pod here.
+			n.Kubectl(t, "scale", "--replicas=0", "--namespace="+release+"-system", "deployment/"+release)
+			n.Controller = start(t, l, source, release)
+			text := happen(t, n, program)
+			t.Run("promlint", func(t *testing.T) { lint(t, text) })
+			t.Run("queries", func(t *testing.T) { findAll(t, program, release, text) })
+		})
+	}
+}
+
+// start runs a program with the account of a release until the end of the test.
+func start(t *testing.T, l *lab.Lab, source, release string) *lab.Controller {
+	t.Helper()
+	binary, remove, err := lab.Build(t.Context(), ".", source)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,111 +53,81 @@ func TestOnACluster(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	l := lab.New(t, lab.Options{Binary: binary, Nodes: 3})
-	t.Setenv("GOMEMLIMIT", "64MiB") // as in a Pod
-	files, err := filepath.Glob(l.Path("artifacts/*.yaml"))
+	kubeconfig, err := l.ServiceAccountKubeconfig(t.Context(), release+"-system", release)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, file := range files {
-		if name := filepath.Base(file); name == "install.yaml" || name == "kustomization.yaml" {
-			continue // the controller does not run in a Pod here
-		}
-		if _, err := l.TryKubectl(t.Context(), "", "apply", "-f", file); err != nil {
-			t.Fatal(err)
-		}
-	}
-	n := l.NewNamespace(t)
-	n.Controller = l.StartController(t, "-controllers="+strings.Join(append([]string{"*"}, l.OptionalControllers(t)...), ","), "-leader-elect", "-leader-elect-resource-namespace="+lab.SystemNamespace,
+	c := l.NewProgram(binary, "-kubeconfig="+kubeconfig, "-leader-elect-resource-namespace="+release+"-system",
 		"-bind-address=127.0.0.1:0", "-insecure-bind-address=127.0.0.1:0")
-	n.Apply(t, icecreams)
-	n.EventuallyReady(t, "good")
-	n.EventuallyIcecream(t, "bad", "says why it is not ready", func(ice *v1alpha1.Icecream) error {
-		if ready := meta.FindStatusCondition(ice.Status.Conditions, v1alpha1.ConditionReady); ready == nil || ready.Reason != v1alpha1.ReasonImagePullBackOff {
-			return fmt.Errorf("condition Ready is %+v", ready)
-		}
-		return nil
-	})
-
-	n.Kubectl(t, "annotate", "node", "node-2", "controller.nicoleh.io/reboot-now=")
-	n.Kubectl(t, "annotate", "node", "node-3", "controller.nicoleh.io/reboot-in-progress=x")
-	n.Kubectl(t, "annotate", "node", "node-1", "controller.nicoleh.io/reboot-needed=")
-
-	text := scrape(t, n)
-
-	t.Run("promlint", func(t *testing.T) { lint(t, text) })
-	t.Run("queries", func(t *testing.T) { findAll(t, text+refusals(t, n)) })
+	c.StartForTest(t)
+	return c
 }
 
-const icecreams = `
-apiVersion: controller.nicoleh.io/v1alpha1
-kind: Icecream
-metadata: {name: good}
----
-apiVersion: controller.nicoleh.io/v1alpha1
-kind: Icecream
-metadata: {name: bad}
-spec: {image: does-not-exist}
-`
-
-// scrape returns what is on /metrics once the controller leads and has counted both
-// Icecreams.
-func scrape(t *testing.T, n *lab.Namespace) (text string) {
+// happen does what a program's file says, and returns what is on its /metrics then, and what the
+// API server counts of refusals.
+func happen(t *testing.T, n *lab.Namespace, program string) string {
 	t.Helper()
 	url := "http://" + n.Controller.Address(t, false) + "/metrics"
-	n.Eventually(t, "the metrics tell of both Icecreams", func(ctx context.Context) error {
+	series := []string{"leader_election_master_status{", "controller_cache_resource_version{"}
+	var counted strings.Builder
+	datadriven.RunTest(t, "testdata/"+program+"/cluster.txt", func(t *testing.T, d *datadriven.TestData) string {
+		switch d.Cmd {
+		case "apply":
+			n.Apply(t, d.Input)
+		case "kubectl":
+			for line := range strings.Lines(d.Input) {
+				n.Kubectl(t, strings.Fields(line)...)
+			}
+		case "serves":
+			series = append(series, strings.Split(d.Input, "\n")...)
+		case "refused":
+			counter, attempt, _ := strings.Cut(d.Input, "\n")
+			counted.WriteString(refused(t, n, counter, strings.Fields(attempt)))
+		default:
+			d.Fatalf(t, "unknown command %s", d.Cmd)
+		}
+		return d.Expected
+	})
+	var text string
+	n.Eventually(t, "the program serves its metrics", func(ctx context.Context) error {
 		code, body, err := lab.Get(ctx, url, "")
 		if err != nil {
 			return err
 		}
 		text = body
-		for _, want := range []string{
-			`icecream_objects{icecream_namespace="` + n.Name + `",ready="True",`,
-			`icecream_objects{icecream_namespace="` + n.Name + `",ready="False",`,
-			"leader_election_master_status{",
-			`nodereboot_unavailable_seconds{node="node-3",reason="Rebooting"}`,
-		} {
+		for _, want := range series {
 			if code != http.StatusOK || !strings.Contains(body, "\n"+want) {
 				return fmt.Errorf("status code %d, and no %s", code, want)
 			}
 		}
 		return nil
 	})
-	return text
+	return text + counted.String()
 }
 
-// refusals is what the API server counts of what policies refuse.
-func refusals(t *testing.T, n *lab.Namespace) (text string) {
+// refused tries something until the API server counts that it has refused it, and returns the
+// lines of the counter, which is the beginning of a regular expression.
+func refused(t *testing.T, n *lab.Namespace, counter string, attempt []string) (text string) {
 	t.Helper()
-	attempts := map[string][]string{ // by what counts them
-		`apiserver_validating_admission_policy_check_total{enforcement_action="deny",.*policy="k8s-controller-icecream-writes"`: {"create", "deployment", "theirs", "--image=registry.example/theirs", "--as=system:serviceaccount:" + lab.SystemNamespace + ":" + lab.ServiceAccount},
-		`apiserver_validating_admission_policy_check_total{enforcement_action="deny",.*policy="k8s-controller-reboot-agent"`:    rebootTrial,
-		`apiserver_request_total{code="403",.*dry_run="All",.*resource="nodes",.*verb="PATCH"`:                                  rebootTrial,
-	}
-	for counted, attempt := range attempts {
-		n.Eventually(t, "the API server counts "+counted, func(ctx context.Context) error {
-			_, refused := n.TryKubectl(ctx, "", attempt...)
-			if refused == nil {
-				return errors.New("it refuses nothing")
-			}
-			body, err := n.Lab.Kube.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
-			if err != nil {
-				return err
-			}
-			name, _, _ := strings.Cut(counted, "{")
-			lines := regexp.MustCompile(`(?m)^(# TYPE `+name+` .*|`+counted+`.*)\n`).FindAllString(string(body), -1)
-			if len(lines) < 2 {
-				return fmt.Errorf("it counts %q after %w", lines, refused)
-			}
-			text += strings.Join(lines, "")
-			return nil
-		})
-	}
+	n.Eventually(t, "the API server counts "+counter, func(ctx context.Context) error {
+		_, refused := n.TryKubectl(ctx, "", attempt...)
+		if refused == nil {
+			return errors.New("it refuses nothing")
+		}
+		body, err := n.Lab.Kube.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
+		if err != nil {
+			return err
+		}
+		name, _, _ := strings.Cut(counter, "{")
+		lines := regexp.MustCompile(`(?m)^(# TYPE `+name+` .*|`+counter+`.*)\n`).FindAllString(string(body), -1)
+		if len(lines) < 2 {
+			return fmt.Errorf("it counts %q after %w", lines, refused)
+		}
+		text = strings.Join(lines, "")
+		return nil
+	})
 	return text
 }
-
-// rebootTrial is what an agent of nodereboot tries, to see that a policy refuses it.
-var rebootTrial = []string{"annotate", "node", "node-1", "controller.nicoleh.io/try=x", "--dry-run=server", "--as=system:serviceaccount:k8s-controller-reboot-agent:k8s-controller-reboot-agent", "--as-user-extra=authentication.kubernetes.io/node-name=node-1"}
 
 // lint has Prometheus' own linter read a scrape: our series, and those of others.
 func lint(t *testing.T, text string) {

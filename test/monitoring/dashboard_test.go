@@ -45,13 +45,15 @@ type panel struct {
 	} `json:"targets"`
 }
 
-// values are what the tests choose for the dashboard's variables.
-var values = map[string]string{
-	"datasource":      "prometheus",
-	"job":             "k8s-controller-metrics",
-	"namespace":       "k8s-controller-system",
-	"controller":      "icecream",
-	"__rate_interval": "5m", // Grafana's own
+// values are what the tests choose for the variables of a program's dashboard.
+func values(program, release string) map[string]string {
+	return map[string]string{
+		"datasource":      "prometheus",
+		"job":             release + "-metrics",
+		"namespace":       release + "-system",
+		"controller":      program,
+		"__rate_interval": "5m", // Grafana's own
+	}
 }
 
 var (
@@ -60,10 +62,10 @@ var (
 	labelValues = regexp.MustCompile(`^label_values\((.+), *(\w+)\)$`)
 )
 
-// dashboardQueries are all that the dashboard can ask.
-func dashboardQueries(t *testing.T) (found []query) {
+// dashboardQueries are all that a program's dashboard can ask.
+func dashboardQueries(t *testing.T, program, release string) (found []query) {
 	t.Helper()
-	d := readDashboard(t)
+	d, values := readDashboard(t, program), values(program, release)
 	for _, v := range d.Templating.List {
 		if v.Type != "query" {
 			continue
@@ -78,18 +80,18 @@ func dashboardQueries(t *testing.T) (found []query) {
 		}
 		found = append(found, query{
 			where:  "variable " + v.Name,
-			expr:   fmt.Sprintf("count by (%s) (%s)", parts[2], fill(t, parts[1])),
+			expr:   fmt.Sprintf("count by (%s) (%s)", parts[2], fill(t, values, parts[1])),
 			labels: []string{parts[2]},
 		})
 	}
 	for _, a := range d.Annotations.List {
 		if a.BuiltIn == 0 {
-			found = append(found, query{where: "annotation " + a.Name, expr: fill(t, a.Expr), labels: labelsIn(a.TextFormat), isEvent: true})
+			found = append(found, query{where: "annotation " + a.Name, expr: fill(t, values, a.Expr), labels: labelsIn(a.TextFormat), isEvent: true})
 		}
 	}
 	for _, p := range d.Panels {
 		for _, target := range p.Targets {
-			found = append(found, query{where: "panel " + p.Title, expr: fill(t, target.Expr), labels: labelsIn(target.LegendFormat)})
+			found = append(found, query{where: "panel " + p.Title, expr: fill(t, values, target.Expr), labels: labelsIn(target.LegendFormat)})
 		}
 	}
 	if len(found) < 30 {
@@ -98,20 +100,24 @@ func dashboardQueries(t *testing.T) (found []query) {
 	return found
 }
 
-func readDashboard(t *testing.T) (d dashboard) {
+func readDashboard(t *testing.T, program string) (d dashboard) {
 	t.Helper()
-	file, err := os.ReadFile(files + "dashboard.json")
-	if err != nil {
-		t.Fatal(err)
+	var own []panel
+	for name, into := range map[string]any{"dashboard.json": &d, program + "/panels.json": &own} {
+		file, err := os.ReadFile(files + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal(file, into); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if err := json.Unmarshal(file, &d); err != nil {
-		t.Fatal(err)
-	}
+	d.Panels = append(d.Panels, own...)
 	return d
 }
 
 // fill puts values in the place of variables.
-func fill(t *testing.T, expr string) string {
+func fill(t *testing.T, values map[string]string, expr string) string {
 	t.Helper()
 	return variable.ReplaceAllStringFunc(expr, func(v string) string {
 		name := strings.Trim(v, "${}")

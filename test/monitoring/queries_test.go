@@ -25,24 +25,26 @@ type sample struct {
 // byPrometheus are series that no target has: Prometheus itself writes them.
 var byPrometheus = []map[string]string{
 	{"__name__": "up"},
-	{"__name__": "ALERTS", "alertname": "IcecreamControllerPanics", "alertstate": "firing", "severity": "warning"},
+	{"__name__": "ALERTS", "alertname": "ControllerPanics", "alertstate": "firing", "severity": "warning"},
 }
 
-// target is what Prometheus knows about a Pod that it scrapes.
-var target = map[string]string{
-	"job": "k8s-controller-metrics", "namespace": "k8s-controller-system", "pod": "k8s-controller-0",
-	"instance": "192.0.2.1:8443", "service": "k8s-controller-metrics", "endpoint": "https", "container": "controller",
+// targetOf is what Prometheus knows about a Pod of a release that it scrapes.
+func targetOf(release string) map[string]string {
+	return map[string]string{
+		"job": release + "-metrics", "namespace": release + "-system", "pod": release + "-0",
+		"instance": "192.0.2.1:8443", "service": release + "-metrics", "endpoint": "https", "container": "controller",
+	}
 }
 
-// findAll requires of every query of the alerts and the dashboard that all it names
+// findAll requires of every query of a program's alerts and dashboard that all it names
 // is in the scrape, and of those of the dashboard that they have something to show.
-func findAll(t *testing.T, text string) {
-	scraped := samples(t, text)
-	for _, alert := range alerts(t) {
+func findAll(t *testing.T, program, release, text string) {
+	scraped := samples(t, release, text)
+	for _, alert := range alerts(t, program, release) {
 		checkNames(t, query{where: "alert " + alert.Alert, expr: alert.Expr}, scraped)
 	}
 	ask := replay(t, scraped)
-	for _, q := range dashboardQueries(t) {
+	for _, q := range dashboardQueries(t, program, release) {
 		checkNames(t, q, scraped)
 		result, err := ask(q.expr)
 		if err != nil {
@@ -140,8 +142,9 @@ func matches(matchers []*labels.Matcher, l labels.Labels) bool {
 }
 
 // samples reads a scrape as Prometheus does.
-func samples(t *testing.T, text string) (found []sample) {
+func samples(t *testing.T, release, text string) (found []sample) {
 	t.Helper()
+	target := targetOf(release)
 	add := func(l labels.Labels, value float64) {
 		builder := labels.NewBuilder(l)
 		for name, value := range target {
