@@ -103,7 +103,7 @@ test-all: test test-side-by-side test-e2e test-api ## All of them
 .PHONY: test-side-by-side
 test-side-by-side: ## All but test and test-e2e, four at a time
 	$(MAKE) --jobs=4 $(if $(filter output-sync,$(.FEATURES)),--output-sync) \
-		faults test-example test-drop $(template_tests) test-race test-install test-local-cluster test-monitoring
+		faults test-drop $(template_tests) test-race test-install test-local-cluster test-monitoring
 
 .PHONY: test-race
 test-race: ## Tests that need no cluster, with the race detector
@@ -138,10 +138,6 @@ DROP ?= reboot
 .PHONY: test-drop
 test-drop: ## Drop controllers (DROP) as docs/drop-a-controller.md says, each in a clone, and test what is left
 	$(call go_test,.) -count=1 -timeout 3h -run TestDropAController ./hack -drop='$(DROP)'
-
-.PHONY: test-example
-test-example: local-cluster ## Build and run the controller that docs/add-a-controller.md walks through
-	$(call go_test,hack/tools) -count=1 -timeout 25m ./charts/example
 
 .PHONY: test-api
 test-api: local-cluster ## Change the API as docs/change-the-api.md says, in a clone, on a local cluster

@@ -14,8 +14,7 @@
 //   - The rules, which say what to do about an object, are not in the kit. They are pure
 //     functions in a decide.go next to each controller; those of controller.go have a package
 //     of their own.
-//   - Your controller is a package of its own next to the others in pkg. Its descriptor goes
-//     into the table in main.go. docs/add-a-controller.md has a walk-through.
+//   - Your controller is a program of its own. docs/add-a-controller.md says what belongs to it.
 //
 // # Packages
 //
