@@ -31,7 +31,7 @@ func newProgram() manager.Manager {
 
 // NewDescriptor returns what a process needs to know to run the Icecream controller.
 func NewDescriptor() manager.Descriptor {
-	return manager.Descriptor{Name: "icecream", OnByDefault: true, AddToScheme: v1alpha1.Install, New: newController}
+	return manager.Descriptor{Name: "icecream", AddToScheme: v1alpha1.Install, New: newController}
 }
 
 // newController makes the Icecream controller with its clients and informers.

@@ -121,7 +121,7 @@ var icecreamKind = apiserver.CustomResource(v1alpha1.Resource("icecreams").WithV
 func TestSimulation(t *testing.T) {
 	simulation.Simulation{
 		Run:      func(ctx context.Context, args []string) error { return newProgram().Run(ctx, args) },
-		Args:     []string{"-controllers=icecream", "-workers=2"},
+		Args:     []string{"-workers=2"},
 		Kinds:    []apiserver.Kind{icecreamKind, apiserver.Deployments(), apiserver.ReplicaSets(), apiserver.Pods(), apiserver.Namespaces(), apiserver.Leases(), apiserver.EventObjects()},
 		NewWorld: newWorld,
 	}.Test(t)

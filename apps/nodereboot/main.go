@@ -25,7 +25,6 @@ func NewDescriptor() manager.Descriptor {
 	config := &Config{}
 	return manager.Descriptor{
 		Name:        Name,
-		OnByDefault: true,
 		ClusterWide: true,
 		AddFlags:    func(flags *flag.FlagSet) { addFlags(flags, config) },
 		Validate:    func() error { return config.Validate() },

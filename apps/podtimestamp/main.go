@@ -17,7 +17,7 @@ func newProgram() manager.Manager {
 
 // NewDescriptor returns what a process needs to know to run the controller.
 func NewDescriptor() manager.Descriptor {
-	return manager.Descriptor{Name: Name, OnByDefault: true, New: newController}
+	return manager.Descriptor{Name: Name, New: newController}
 }
 
 // newController makes the controller and its informer.

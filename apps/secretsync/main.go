@@ -24,7 +24,6 @@ func NewDescriptor() manager.Descriptor {
 	config := &Config{}
 	return manager.Descriptor{
 		Name:         Name,
-		OnByDefault:  true,
 		ClusterWide:  true,
 		Confidential: true,
 		AddFlags:     func(flags *flag.FlagSet) { addFlags(flags, config) },

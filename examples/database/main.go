@@ -30,7 +30,7 @@ func main() {
 
 // NewDescriptor returns what a process needs to know to run the controller.
 func NewDescriptor() manager.Descriptor {
-	return manager.Descriptor{Name: "database", OnByDefault: true, AddToScheme: v1alpha1.Install, New: newController}
+	return manager.Descriptor{Name: "database", AddToScheme: v1alpha1.Install, New: newController}
 }
 
 // newController makes the controller with its clients and informers.

@@ -19,11 +19,9 @@ import (
 
 // Descriptor is what a process needs to know about a controller before it runs it.
 type Descriptor struct {
-	// Name is the controller's name in -controllers, in logs, and in metrics: a DNS label. No two controllers of
-	// a program have the same.
+	// Name is the controller's name in logs and in metrics: a DNS label. No two controllers of a program have
+	// the same.
 	Name string
-	// OnByDefault controllers run unless -controllers says otherwise.
-	OnByDefault bool
 	// ClusterWide controllers cannot be restricted to a namespace.
 	ClusterWide bool
 	// AddToScheme adds the kinds of custom resources that the controller records events

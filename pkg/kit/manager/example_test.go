@@ -24,8 +24,7 @@ import (
 func NewDescriptor(greeted func()) manager.Descriptor {
 	var greeting string
 	return manager.Descriptor{
-		Name:        "greeter",
-		OnByDefault: true,
+		Name: "greeter",
 		AddFlags: func(flags *flag.FlagSet) {
 			flags.StringVar(&greeting, "greeter-greeting", "Hello", "What to say to a Pod.")
 		},

@@ -61,7 +61,7 @@ type Manager struct {
 	Name string
 	// LeaseName is the default name of the Lease for the election.
 	LeaseName string
-	// Controllers are all controllers that the program can run.
+	// Controllers are the controllers that the program runs.
 	Controllers []Descriptor
 }
 
@@ -96,7 +96,7 @@ func (m Manager) run(ctx context.Context, o options) error {
 		return err
 	}
 	kubecontext, cluster, account := o.cluster.Names()
-	klog.Background().Info("Starting", "version", flags.VersionLine(m.Name), "server", p.server, "context", kubecontext, "cluster", cluster, "account", account, "namespace", o.namespace, "controllers", o.controllers)
+	klog.Background().Info("Starting", "version", flags.VersionLine(m.Name), "server", p.server, "context", kubecontext, "cluster", cluster, "account", account, "namespace", o.namespace)
 	if err := p.run(ctx); err != nil && ctx.Err() == nil {
 		return err
 	}
@@ -169,11 +169,7 @@ func (m Manager) assemble(o options) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	enabled, err := m.enabled(o.controllers)
-	if err != nil {
-		return nil, err
-	}
-	for _, d := range enabled {
+	for _, d := range m.Controllers {
 		recorder, err := newRecorder(events, scheme)
 		if err != nil {
 			return nil, err

@@ -71,7 +71,7 @@ func without(t *testing.T, names ...string) {
 func shop(flavor *string) Manager {
 	idle := func(*Dependencies) (Controller, error) { return &fakeController{}, nil }
 	return Manager{Name: "shop", LeaseName: "shop-lease", Controllers: []Descriptor{
-		{Name: "cone", OnByDefault: true, New: idle, AddFlags: func(flags *flag.FlagSet) {
+		{Name: "cone", New: idle, AddFlags: func(flags *flag.FlagSet) {
 			flags.StringVar(flavor, "cone-flavor", "vanilla", "What to fill cones with.")
 		}, Validate: func() error {
 			if *flavor == "" {
@@ -79,7 +79,7 @@ func shop(flavor *string) Manager {
 			}
 			return nil
 		}},
-		{Name: "cake", ClusterWide: true, New: idle},
+		{Name: "cake", New: idle},
 	}}
 }
 
@@ -100,8 +100,7 @@ func TestParse(t *testing.T) {
 	}{{
 		name: "nothing is given",
 		want: options{
-			controllers: "*",
-			workers:     8,
+			workers: 8,
 			election: componentbase.LeaderElectionConfiguration{
 				LeaderElect:   true,
 				LeaseDuration: metav1.Duration{Duration: 15 * time.Second},
@@ -118,14 +117,14 @@ func TestParse(t *testing.T) {
 		name: "everything is given, with one dash",
 		args: []string{
 			"-kubeconfig", "a", "-context", "h", "-master=b", "-kube-api-qps", "2.5", "-kube-api-burst=7", "-workers", "3",
-			"-resync", "1h", "-controllers", "cake", "-stuck-after", "1m", "-cone-flavor=mint",
+			"-resync", "1h", "-stuck-after", "1m", "-cone-flavor=mint",
 			"-leader-elect=false", "-leader-elect-lease-duration", "60s", "-leader-elect-renew-deadline=40s", "-leader-elect-retry-period", "5s",
 			"-leader-elect-resource-lock", "leases", "-leader-elect-resource-name", "d", "-leader-elect-resource-namespace", "e",
 			"-bind-address", ":1", "-insecure-bind-address", "127.0.0.1:2", "-tls-cert-file", "f", "-tls-private-key-file", "g",
 		},
 		want: options{
 			cluster: flags.Cluster{Kubeconfig: "a", Context: "h", Master: "b"}, qps: 2.5, burst: 7, workers: 3, resync: time.Hour,
-			controllers: "cake", stuckAfter: time.Minute,
+			stuckAfter: time.Minute,
 			election: componentbase.LeaderElectionConfiguration{
 				LeaseDuration: metav1.Duration{Duration: time.Minute},
 				RenewDeadline: metav1.Duration{Duration: 40 * time.Second},
@@ -163,13 +162,8 @@ func TestParseErrors(t *testing.T) {
 		{"no workers", []string{"-workers", "0"}, []string{"-workers", "0"}},
 		{"a negative resync", []string{"-resync", "-1s"}, []string{"-resync"}},
 		{"a negative rate", []string{"-kube-api-qps", "-1"}, []string{"-kube-api-qps"}},
-		{"a controller that does not exist", []string{"-controllers", "cone,cream"}, []string{"-controllers", `"cream"`, "cake, cone"}},
-		{"a contradiction", []string{"-controllers=-cone,cake,cone"}, []string{"-controllers=-cone,cake,cone both adds and removes cone"}},
-		{"no controller", []string{"-controllers=-cone,*"}, []string{"-controllers", "selects no controller"}},
-		{"an empty list of controllers", []string{"-controllers="}, []string{"-controllers"}},
 		{"no patience with the stuck", []string{"-stuck-after", "0"}, []string{"-stuck-after"}},
 		{"plain HTTP for everybody", []string{"-insecure-bind-address", ":8080"}, []string{"-insecure-bind-address", "127.0.0.1"}},
-		{"a controller in one namespace that cannot be", []string{"-controllers", "cake", "-namespace", "team"}, []string{"-namespace=team", "cake"}},
 		{"what a controller does not like", []string{"-cone-flavor="}, []string{"-cone-flavor"}},
 		{"a namespace that cannot exist", []string{"-namespace", "Foo_Bar"}, []string{"-namespace", "Foo_Bar"}},
 		{"a Lease that cannot exist", []string{"-leader-elect-resource-name", "Foo_Bar"}, []string{"-leader-elect-resource-name", "Foo_Bar"}},
@@ -182,6 +176,11 @@ func TestParseErrors(t *testing.T) {
 			requireOneLine(t, err, tt.want)
 		})
 	}
+}
+
+func TestClusterWideControllerInOneNamespace(t *testing.T) {
+	m := Manager{Name: "shop", LeaseName: "shop", Controllers: []Descriptor{{Name: "cake", ClusterWide: true}}}
+	requireOneLine(t, m.Run(t.Context(), []string{"-namespace=team"}), []string{"-namespace=team", "cake"})
 }
 
 func writeFile(t *testing.T, content string) string {
@@ -437,7 +436,7 @@ func TestEventsOfOneControllerDropNoOthers(t *testing.T) {
 			return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "parlor", Name: fmt.Sprint("vanilla-", i)}}
 		}
 		controller := func(name string, run func(record.EventRecorder)) Descriptor {
-			return Descriptor{Name: name, OnByDefault: true, New: func(d *Dependencies) (Controller, error) {
+			return Descriptor{Name: name, New: func(d *Dependencies) (Controller, error) {
 				return &fakeController{run: func(ctx context.Context) error {
 					run(d.Recorder)
 					<-ctx.Done()
@@ -456,7 +455,7 @@ func TestEventsOfOneControllerDropNoOthers(t *testing.T) {
 				recorder.Event(about(0), corev1.EventTypeWarning, "Failed", "the only one")
 			}),
 		}}
-		p, err := m.assemble(options{cluster: flags.Cluster{Kubeconfig: writeFile(t, kubeconfig)}, controllers: "*"})
+		p, err := m.assemble(options{cluster: flags.Cluster{Kubeconfig: writeFile(t, kubeconfig)}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -598,7 +597,7 @@ func newProcess(t *testing.T, cluster http.RoundTripper, controllers map[string]
 		Watch(d, preflight.Resource{GroupVersionResource: pods}, metadatainformer.NewFilteredMetadataInformer(reader, pods, "", 0, cache.Indexers{}, nil))
 		p.controllers = append(p.controllers, running{c, d, "of " + resource, newSinking(t, &sink{}), make(chan struct{})})
 	}
-	o, err := parse(Manager{Name: "shop", LeaseName: "shop", Controllers: []Descriptor{{Name: "cone", OnByDefault: true}}}, nil)
+	o, err := parse(Manager{Name: "shop", LeaseName: "shop", Controllers: []Descriptor{{Name: "cone"}}}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -820,9 +819,9 @@ func TestCredentialsThatAreRejectedForMoments(t *testing.T) {
 // Metrics, logs and checks tell controllers apart by their names.
 func TestNamesAreUnique(t *testing.T) {
 	for want, controllers := range map[string][]Descriptor{
-		`two controllers have the name "cone"`:                 {{Name: "cone", OnByDefault: true}, {Name: "cone"}},
-		`"" is not a valid name of a controller`:               {{Name: "cone", OnByDefault: true}, {}},
-		`"leaderElection" is not a valid name of a controller`: {{Name: "leaderElection", OnByDefault: true}}, // a check's
+		`two controllers have the name "cone"`:                 {{Name: "cone"}, {Name: "cone"}},
+		`"" is not a valid name of a controller`:               {{Name: "cone"}, {}},
+		`"leaderElection" is not a valid name of a controller`: {{Name: "leaderElection"}}, // a check's
 	} {
 		err := Manager{Name: "shop", LeaseName: "shop", Controllers: controllers}.Run(t.Context(), nil)
 		if err == nil || !strings.Contains(err.Error(), want) {

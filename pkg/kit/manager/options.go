@@ -5,8 +5,6 @@ import (
 	"flag"
 	"fmt"
 	"math"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -22,16 +20,15 @@ import (
 
 // options are the values of the flags.
 type options struct {
-	cluster     flags.Cluster
-	namespace   string
-	qps         float64
-	burst       int
-	controllers string
-	workers     int
-	resync      time.Duration
-	election    componentbase.LeaderElectionConfiguration
-	serve       serve.Config
-	stuckAfter  time.Duration
+	cluster    flags.Cluster
+	namespace  string
+	qps        float64
+	burst      int
+	workers    int
+	resync     time.Duration
+	election   componentbase.LeaderElectionConfiguration
+	serve      serve.Config
+	stuckAfter time.Duration
 }
 
 // flagSets returns the program's flags in groups, which set o, and sets o to their defaults.
@@ -60,7 +57,6 @@ func (m Manager) flagSets(o *options) (groups []*flag.FlagSet) {
 	fs.IntVar(&o.burst, "kube-api-burst", 0, "Maximum number of requests at once, before -kube-api-qps limits them. If 0, twice -kube-api-qps plus one.")
 
 	fs = group("Controllers")
-	fs.StringVar(&o.controllers, "controllers", "*", "Comma-separated list of controllers to run: '*' stands for all that are on by default, 'name' adds that controller, and '-name' removes it. On by default: "+strings.Join(m.onByDefault(), ", ")+".")
 	fs.IntVar(&o.workers, "workers", 8, "Number of objects that each controller syncs at the same time.")
 	fs.DurationVar(&o.resync, "resync", 0, "How often to sync every object even if nothing has changed. The controllers do not depend on it; 0 is never.")
 	fs.DurationVar(&o.stuckAfter, "stuck-after", 5*time.Minute, "How long a sync of one object may take before /livez fails.")
@@ -117,17 +113,9 @@ func (m Manager) validate(o options) error {
 			return fmt.Errorf("two controllers have the name %q", d.Name)
 		}
 		names.Insert(d.Name)
-	}
-	enabled, err := m.enabled(o.controllers)
-	if err != nil {
-		return err
-	}
-	for _, d := range enabled {
 		if d.ClusterWide && o.namespace != metav1.NamespaceAll {
-			return fmt.Errorf("-namespace=%s: %s cannot be restricted to one namespace, and needs a process of its own", o.namespace, d.Name)
+			return fmt.Errorf("-namespace=%s: %s cannot be restricted to one namespace", o.namespace, d.Name)
 		}
-	}
-	for _, d := range m.Controllers {
 		if d.Validate == nil {
 			continue
 		}
@@ -136,39 +124,4 @@ func (m Manager) validate(o options) error {
 		}
 	}
 	return o.serve.Validate()
-}
-
-// enabled returns the controllers that a value of -controllers enables.
-func (m Manager) enabled(controllers string) (enabled []Descriptor, err error) {
-	items, known := strings.Split(controllers, ","), []string{}
-	for _, d := range m.Controllers {
-		known = append(known, d.Name)
-		if slices.Contains(items, d.Name) || d.OnByDefault && slices.Contains(items, "*") && !slices.Contains(items, "-"+d.Name) {
-			enabled = append(enabled, d)
-		}
-	}
-	slices.Sort(known)
-	for _, item := range items {
-		if item != "*" && !slices.Contains(known, strings.TrimPrefix(item, "-")) {
-			return nil, fmt.Errorf("-controllers=%s: unknown controller %q; known controllers: %s", controllers, item, strings.Join(known, ", "))
-		}
-		if slices.Contains(items, "-"+item) {
-			return nil, fmt.Errorf("-controllers=%s both adds and removes %s", controllers, item)
-		}
-	}
-	if len(enabled) == 0 {
-		return nil, fmt.Errorf("-controllers=%s selects no controller", controllers)
-	}
-	return enabled, nil
-}
-
-// onByDefault returns the names of the controllers that are on by default.
-func (m Manager) onByDefault() []string {
-	var names []string
-	for _, d := range m.Controllers {
-		if d.OnByDefault {
-			names = append(names, d.Name)
-		}
-	}
-	return names
 }

@@ -12,8 +12,8 @@ import (
 // With returns how to run a program with one controller, for [simulation.Simulation].
 func With(newDescriptor func() manager.Descriptor) func(context.Context, []string) error {
 	return func(ctx context.Context, args []string) error {
-		only := newDescriptor() // each process its own
-		p := manager.Manager{Name: "controller", LeaseName: simulation.Lease, Controllers: []manager.Descriptor{only}}
-		return p.Run(ctx, append([]string{"-controllers=" + only.Name, "-workers=2"}, args...))
+		// Each process has a descriptor of its own.
+		p := manager.Manager{Name: "controller", LeaseName: simulation.Lease, Controllers: []manager.Descriptor{newDescriptor()}}
+		return p.Run(ctx, append([]string{"-workers=2"}, args...))
 	}
 }
