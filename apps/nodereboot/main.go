@@ -37,7 +37,7 @@ func newController(config Config, d *manager.Dependencies) (manager.Controller, 
 	if len(config.BlockingPods) > 0 {
 		d.Need(preflight.Resource{
 			GroupVersionResource: corev1.SchemeGroupVersion.WithResource("pods"),
-			Permit:               "kubectl apply -f apps/nodereboot/blocking-pods.yaml, or run without -blocking-pods",
+			Permit:               "kubectl create clusterrolebinding nodereboot-blocking-pods --clusterrole=nodereboot-blocking-pods --serviceaccount=nodereboot-system:nodereboot, or run without -blocking-pods",
 		})
 	}
 	all := kubeinformers.NewSharedInformerFactory(d.Kube, d.Resync)
