@@ -30,9 +30,14 @@ func TestOnACluster(t *testing.T) {
 				source, release, manifest = ".", lab.ServiceAccount, "artifacts/install.yaml"
 			}
 			n := l.NewNamespace(t)
-			n.Kubectl(t, "apply", "-f", l.Path(manifest))
-			// The program does not run in a Pod here.
-			n.Kubectl(t, "scale", "--replicas=0", "--namespace="+release+"-system", "deployment/"+release)
+			for _, args := range [][]string{
+				{"apply", "-f", l.Path(manifest)},
+				{"scale", "--replicas=0", "--namespace=" + release + "-system", "deployment/" + release}, // it does not run in a Pod here
+			} {
+				if _, err := l.TryKubectl(t.Context(), "", args...); err != nil {
+					t.Fatal(err)
+				}
+			}
 			n.Controller = start(t, l, source, release)
 			text := happen(t, n, program)
 			t.Run("promlint", func(t *testing.T) { lint(t, text) })

@@ -144,7 +144,7 @@ func valueFiles(s site) {
 		rendered := s.helm("template", "k8s-controller", chart, "-n", system, "--values", values)
 		for _, found := range namespace.FindAllStringSubmatch(rendered, -1) {
 			if !namespaces[found[1]] {
-				s.kubectl("create", "namespace", found[1])
+				s.kubectl("create", "namespace", found[1], "--save-config") // some come with the chart
 			}
 			namespaces[found[1]] = true
 		}
