@@ -39,9 +39,9 @@ func TestOnACluster(t *testing.T) {
 				}
 			}
 			n.Controller = start(t, l, source, release)
-			text := happen(t, n, program)
+			text, counted := happen(t, n, program)
 			t.Run("promlint", func(t *testing.T) { lint(t, text) })
-			t.Run("queries", func(t *testing.T) { findAll(t, program, release, text) })
+			t.Run("queries", func(t *testing.T) { findAll(t, program, release, text+counted) })
 		})
 	}
 }
@@ -70,15 +70,16 @@ func start(t *testing.T, l *lab.Lab, source, release string) *lab.Controller {
 
 // happen does what a program's file says, and returns what is on its /metrics then, and what the
 // API server counts of refusals.
-func happen(t *testing.T, n *lab.Namespace, program string) string {
+func happen(t *testing.T, n *lab.Namespace, program string) (text, counted string) {
 	t.Helper()
 	url := "http://" + n.Controller.Address(t, false) + "/metrics"
 	series := []string{"leader_election_master_status{", "controller_cache_resource_version{"}
-	var counted strings.Builder
 	datadriven.RunTest(t, "testdata/"+program+"/cluster.txt", func(t *testing.T, d *datadriven.TestData) string {
 		switch d.Cmd {
 		case "apply":
-			n.Apply(t, d.Input)
+			if _, err := n.Lab.TryKubectl(t.Context(), d.Input, "apply", "-f", "-"); err != nil {
+				t.Fatal(err)
+			}
 		case "kubectl":
 			for line := range strings.Lines(d.Input) {
 				n.Kubectl(t, strings.Fields(line)...)
@@ -86,14 +87,13 @@ func happen(t *testing.T, n *lab.Namespace, program string) string {
 		case "serves":
 			series = append(series, strings.Split(d.Input, "\n")...)
 		case "refused":
-			counter, attempt, _ := strings.Cut(d.Input, "\n")
-			counted.WriteString(refused(t, n, counter, strings.Fields(attempt)))
+			parts := append(strings.SplitN(d.Input, "\n", 3), "")
+			counted += refused(t, n, parts[0], strings.Fields(parts[1]), parts[2])
 		default:
 			d.Fatalf(t, "unknown command %s", d.Cmd)
 		}
 		return d.Expected
 	})
-	var text string
 	n.Eventually(t, "the program serves its metrics", func(ctx context.Context) error {
 		code, body, err := lab.Get(ctx, url, "")
 		if err != nil {
@@ -107,15 +107,15 @@ func happen(t *testing.T, n *lab.Namespace, program string) string {
 		}
 		return nil
 	})
-	return text + counted.String()
+	return text, counted
 }
 
 // refused tries something until the API server counts that it has refused it, and returns the
 // lines of the counter, which is the beginning of a regular expression.
-func refused(t *testing.T, n *lab.Namespace, counter string, attempt []string) (text string) {
+func refused(t *testing.T, n *lab.Namespace, counter string, attempt []string, stdin string) (text string) {
 	t.Helper()
 	n.Eventually(t, "the API server counts "+counter, func(ctx context.Context) error {
-		_, refused := n.TryKubectl(ctx, "", attempt...)
+		_, refused := n.Lab.TryKubectl(ctx, stdin, attempt...)
 		if refused == nil {
 			return errors.New("it refuses nothing")
 		}
