@@ -1,8 +1,7 @@
-# An image is one static binary, and the licenses of what is linked into it. The controller's
-# image also contains the public certificate authorities, for a server whose certificate is
-# from one of them; the rest is empty.
-# `make image` builds images (--target selects another than the controller's), and
-# `make test-image` tests them.
+# An image is one static binary, the licenses of what is linked into it, and the public
+# certificate authorities, for a server whose certificate is from one of them; the rest is
+# empty. PROGRAM is the directory of the program: the Icecream controller's by default.
+# `make image` builds images, and `make test-image` tests them.
 #
 # Both bases are arguments, for where Docker Hub cannot be reached: BUILD_IMAGE
 # may be any image that has Go, a shell and /etc/ssl/certs/ca-certificates.crt. The
@@ -16,7 +15,7 @@ ARG BUILD_IMAGE=docker.io/library/golang:1.26.8-bookworm@sha256:a688600ca24f8a4d
 ARG RUNTIME_IMAGE=scratch
 
 # It compiles on the machine's own platform, for the one that was asked for.
-FROM --platform=$BUILDPLATFORM ${BUILD_IMAGE} AS source
+FROM --platform=$BUILDPLATFORM ${BUILD_IMAGE} AS build
 WORKDIR /src
 COPY . .
 ARG TARGETOS
@@ -27,32 +26,16 @@ ENV GOOS=${TARGETOS} GOARCH=${TARGETARCH} LDFLAGS="${LDFLAGS}" \
 
 # Whatever Go the image has, the version that go.mod pins compiles, with the flags of
 # every build.
-FROM source AS build-controller
+ARG PROGRAM=.
 RUN --mount=type=cache,target=/cache set -a && . hack/build.env && \
     GOTOOLCHAIN=$(sed -n 's/^toolchain //p' go.mod) && \
-    go build -ldflags "${LDFLAGS}" -o /out/controller . && \
+    go build -ldflags "${LDFLAGS}" -o /out/controller "./${PROGRAM}" && \
     mkdir /out/licenses && GOOS='' GOARCH='' go run ./hack/licenses /out/controller >/out/licenses/licenses.txt && \
     install -D -m 644 /etc/ssl/certs/ca-certificates.crt /out/etc/ssl/certs/ca-certificates.crt
 
-FROM source AS build-reboot-agent
-RUN --mount=type=cache,target=/cache set -a && . hack/build.env && \
-    GOTOOLCHAIN=$(sed -n 's/^toolchain //p' go.mod) && \
-    go build -ldflags "${LDFLAGS}" -o /out/reboot-agent ./cmd/reboot-agent && \
-    mkdir /out/licenses && GOOS='' GOARCH='' go run ./hack/licenses /out/reboot-agent >/out/licenses/licenses.txt
-
-FROM ${RUNTIME_IMAGE} AS reboot-agent
-LABEL org.opencontainers.image.title="reboot-agent" \
-      org.opencontainers.image.description="Drains and reboots its node when the controller nodereboot allows it"
-COPY --from=build-reboot-agent /out/ /
-# The host's systemd takes the signal to reboot from its own user.
-USER 0:0
-ENTRYPOINT ["/reboot-agent"]
-
-# The last one is what is built when no --target is given.
-FROM ${RUNTIME_IMAGE} AS controller
-LABEL org.opencontainers.image.title="k8s-controller" \
-      org.opencontainers.image.description="Runs Icecreams: a Kubernetes controller for one custom resource"
-COPY --from=build-controller /out/ /
+FROM ${RUNTIME_IMAGE}
+COPY --from=build /out/ /
 # A number, because kubelet cannot tell whether a name is root's.
 USER 65532:65532
+# hack/image.sh renames the binary of a program that is part of another.
 ENTRYPOINT ["/controller"]

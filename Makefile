@@ -39,6 +39,9 @@ test test-race: export GOMEMLIMIT ?= 2GiB
 # The packages that are tested without a cluster, besides the root.
 packages = $(patsubst %,./%/...,$(wildcard apps pkg examples))
 
+# The names of the programs next to the Icecream controller.
+apps = $(notdir $(wildcard apps/*))
+
 # go test in a directory, and then the slowest tests.
 go_test = hack/test.sh $(1) $(if $(RUN),-run '$(RUN)') $(TESTFLAGS)
 
@@ -54,9 +57,9 @@ help: ## List what can be made
 		/^[a-z0-9-]+:.*## / { printf "  %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: build
-build: ## Build the programs
+build: ## Build the programs: the Icecream controller here, those of apps in dist/
 	go build -ldflags '$(LDFLAGS)' -o controller .
-	go build -ldflags '$(LDFLAGS)' -o reboot-agent ./apps/nodereboot/reboot-agent
+	$(if $(apps),go build -ldflags '$(LDFLAGS)' -o dist/ ./apps/...)
 
 .PHONY: generate
 generate: ## Regenerate what follows from the API types
@@ -85,7 +88,6 @@ check: verify test ## The gate before a change is sent: verify, and test
 .PHONY: clean
 clean: ## Remove what was built here (caches stay)
 	rm -rf controller hack/local-cluster/local-cluster dist
-	rm -f reboot-agent
 
 ##@ Tests (RUN=regexp selects, TESTFLAGS adds flags)
 
@@ -93,7 +95,7 @@ clean: ## Remove what was built here (caches stay)
 # The seeds of the simulation are always the same, so what has not changed is not run again.
 .PHONY: test
 test: ## Unit, property and simulation tests; no cluster, no C compiler
-	SIM_SEEDS=200 go test -vet=off $(if $(RUN),-run '$(RUN)') $(TESTFLAGS) . $(packages) ./hack/...
+	SIM_SEEDS=$(or $(SIM_SEEDS),200) go test -vet=off $(if $(RUN),-run '$(RUN)') $(TESTFLAGS) . $(packages) ./hack/...
 	go -C hack/local-cluster test -vet=off $(if $(RUN),-run '$(RUN)') $(TESTFLAGS) ./internal/...
 
 .PHONY: test-all
@@ -103,7 +105,7 @@ test-all: test test-side-by-side test-e2e test-api ## All of them
 .PHONY: test-side-by-side
 test-side-by-side: ## All but test and test-e2e, four at a time
 	$(MAKE) --jobs=4 $(if $(filter output-sync,$(.FEATURES)),--output-sync) \
-		faults test-drop $(template_tests) test-race test-install test-local-cluster test-monitoring
+		faults test-remove $(template_tests) test-race test-install test-local-cluster test-monitoring
 
 .PHONY: test-race
 test-race: ## Tests that need no cluster, with the race detector
@@ -132,12 +134,12 @@ test-install: local-cluster ## Install from install.yaml, a kustomization and th
 test-monitoring: local-cluster ## Tests of alerts, dashboard and scrape
 	$(call go_test,test) -count=1 ./monitoring
 
-# Names as in docs/drop-a-controller.md; the nightly workflow drops all three.
-DROP ?= reboot
+# Some of apps; the nightly workflow removes all, one after the other.
+REMOVE ?= $(firstword $(apps))
 
-.PHONY: test-drop
-test-drop: ## Drop controllers (DROP) as docs/drop-a-controller.md says, each in a clone, and test what is left
-	$(call go_test,.) -count=1 -timeout 3h -run TestDropAController ./hack -drop='$(DROP)'
+.PHONY: test-remove
+test-remove: ## Remove programs (REMOVE), each in a clone, and make test and verify what is left
+	$(call go_test,.) -count=1 -timeout 3h -run TestRemove ./hack -remove='$(REMOVE)'
 
 .PHONY: test-api
 test-api: local-cluster ## Change the API as docs/change-the-api.md says, in a clone, on a local cluster
@@ -180,16 +182,15 @@ image test-image release: export VERSION := $(VERSION)
 image test-image release: export COMMIT := $(COMMIT)
 image test-image: export DATE := $(DATE)
 image test-image release: export LDFLAGS := $(LDFLAGS)
-image_name := k8s-controller
-image_name := $(if $(findstring reboot-agent,$(IMAGEFLAGS)),reboot-agent,$(image_name))
-image: export IMAGE ?= registry.nicoleh.io/$(image_name):$(VERSION)
+image test-image: export PROGRAM ?= .
+image: export IMAGE ?= registry.nicoleh.io/$(if $(filter .,$(PROGRAM)),k8s-controller,$(notdir $(PROGRAM))):$(VERSION)
 
 .PHONY: image
-image: ## Build a container image with docker or buildah (IMAGE, PLATFORMS, PUSH=1, IMAGEFLAGS)
+image: ## Build a container image with docker or buildah (PROGRAM=apps/NAME, IMAGE, PLATFORMS, PUSH=1, IMAGEFLAGS)
 	hack/image.sh $(IMAGEFLAGS)
 
 .PHONY: test-image
-test-image: ## Build both images with buildah, and look at what came out
+test-image: ## Build an image (PROGRAM) with buildah, and look at what came out
 	hack/test-image.sh
 
 .PHONY: release

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks that an image contains the binaries of the release in dist: for each platform of
+# Checks that an image starts the binary of the release in dist: for each platform of
 # Linux in dist/SHA256SUMS, that of the program. The release runs this script before it
 # signs what it has pushed.
 #
@@ -12,7 +12,8 @@ compared=0
 while read -r want file; do
   platform=linux/${file##*_}
   container=$(docker create --quiet --pull always --platform "${platform}" "${image}")
-  got=$(docker cp "${container}:/${program}" - | tar -xOf - | sha256sum | cut -d ' ' -f 1)
+  binary=$(docker inspect --format '{{index .Config.Entrypoint 0}}' "${container}")
+  got=$(docker cp "${container}:${binary}" - | tar -xOf - | sha256sum | cut -d ' ' -f 1)
   docker rm "${container}" >/dev/null
   if [[ ${got} != "${want}" ]]; then
     echo "compare-image: ${image} for ${platform} has another ${program} than dist/${file}: ${got}, want ${want}" >&2

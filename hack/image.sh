@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Builds the container image with docker, buildah or podman. `make image` runs this
+# Builds a container image with docker, buildah or podman. `make image` runs this
 # script with these environment variables:
 #
 #   IMAGE      the name and tag of the image
+#   PROGRAM    the directory of the program; default: the Icecream controller's
 #   PLATFORMS  such as linux/amd64,linux/arm64; default: both of these for an image that is
 #              pushed, because nodes can differ from this machine, and else Linux on this
 #              machine's processor
@@ -12,8 +13,8 @@
 # When docker pushes an image, it attaches a bill of materials and the provenance of
 # the build. The others cannot do this, and an image that is not pushed has neither.
 #
-# Arguments are passed to the engine, such as --target for another image than
-# the controller's, or --build-arg BUILD_IMAGE=... for another base image.
+# Arguments are passed to the engine, such as --build-arg BUILD_IMAGE=... for another base
+# image.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 : "${IMAGE:?}" "${VERSION:?}" "${COMMIT:?}" "${DATE:?}" "${LDFLAGS:?}" # make image
@@ -78,8 +79,17 @@ if [[ -z ${engine} ]]; then
   exit 1
 fi
 
-flags=(--file Dockerfile --platform "${platforms}" --build-arg LDFLAGS="${LDFLAGS}")
-for label in version="${VERSION}" revision="${COMMIT}" created="${DATE}" licenses=Apache-2.0 \
+# dockerfile prints the Dockerfile, in which an entry point cannot be an argument. A program that
+# is part of another, such as apps/NAME/agent, keeps its name.
+dockerfile() {
+  local binary=controller
+  [[ ${PROGRAM} != apps/*/* ]] || binary=${PROGRAM##*/}
+  sed "s|/controller|/${binary}|g" Dockerfile
+}
+
+PROGRAM=${PROGRAM:-.}
+flags=(--file - --platform "${platforms}" --build-arg PROGRAM="${PROGRAM}" --build-arg LDFLAGS="${LDFLAGS}")
+for label in title="$(basename "${IMAGE%:*}")" version="${VERSION}" revision="${COMMIT}" created="${DATE}" licenses=Apache-2.0 \
   source="${SOURCE:-https://nicoleh.io/k8s-controller}"; do
   flags+=(--label "org.opencontainers.image.${label}")
 done
@@ -96,7 +106,7 @@ case ${engine} in
     else
       flags+=(--load --provenance=false)
     fi
-    docker buildx build --tag "${IMAGE}" "${flags[@]}" "$@" .
+    docker buildx build --tag "${IMAGE}" "${flags[@]}" "$@" . < <(dockerfile)
     ;;
   buildah | podman)
     # They cannot replace an existing manifest list.
@@ -111,7 +121,7 @@ case ${engine} in
     # Old versions of buildah do not set BUILDPLATFORM, and would then run Go on the
     # platform of the image.
     flags+=(--build-arg BUILDPLATFORM="${own}")
-    "${engine}" build --timestamp "${SOURCE_DATE_EPOCH}" "${flags[@]}" "$@" .
+    "${engine}" build --timestamp "${SOURCE_DATE_EPOCH}" "${flags[@]}" "$@" . < <(dockerfile)
     if [[ -n ${PUSH:-} ]]; then
       if [[ ${platforms} == *,* ]]; then
         "${engine}" manifest push --all "${IMAGE}" "docker://${IMAGE}"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the files of a release: the controller for each platform, the programs in cmd for
-# each Linux platform, a CycloneDX bill of materials and the licenses of what is linked in for
+# Builds the files of a release: the Icecream controller for each platform, the programs in apps
+# for each Linux platform, a CycloneDX bill of materials and the licenses of what is linked in for
 # each binary, and the checksums of all these files. The binaries depend on the commit alone, not on the machine
 # or the directory: they are compiled by the version of Go that go.mod pins, which is
 # downloaded if another version is installed. hack/test-release.sh tests this.
@@ -34,15 +34,7 @@ go build -C hack/tools -o "${temp}/sbom" github.com/CycloneDX/cyclonedx-gomod/cm
 go build -o "${temp}/licenses" ./hack/licenses
 
 mkdir -p "${dist}"
-programs=(controller)
-for directory in cmd/*/; do
-  [[ -d ${directory} ]] || continue # there is no cmd
-  programs+=("$(basename "${directory}")")
-done
-for program in "${programs[@]}"; do
-  rm -f "${dist}/${program}"_*
-done
-rm -f "${dist}/SHA256SUMS"
+rm -f "${dist}"/*_v[0-9]*_* "${dist}/SHA256SUMS"
 
 # release PROGRAM PACKAGE PLATFORM builds a binary, its bill of materials and its licenses.
 release() {
@@ -58,16 +50,17 @@ release() {
     -output "${dist}/${name}.cdx.json" "${dist}/${binary}" 2>"${temp}/log" || { cat "${temp}/log" >&2 && exit 1; }
   "${temp}/licenses" "${dist}/${binary}" >"${dist}/${name}.licenses.txt"
 }
+shopt -s nullglob # without apps
 for platform in ${platforms//,/ }; do
   release controller . "${platform}"
-  for program in "${programs[@]:1}"; do
-    if [[ ${platform} == linux/* ]]; then # they are for nodes
-      release "${program}" "./cmd/${program}" "${platform}"
-    fi
+  [[ ${platform} == linux/* ]] || continue # the others run in a cluster
+  for main in apps/*/main.go apps/*/*/main.go; do
+    app=$(dirname "${main}")
+    release "$(basename "${app}")" "./${app}" "${platform}"
   done
 done
 (
   cd "${dist}"
   export LC_ALL=C
-  for program in "${programs[@]}"; do checksums "${program}"_*; done >SHA256SUMS
+  checksums *_"${VERSION}"_* >SHA256SUMS
 )

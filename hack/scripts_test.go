@@ -19,7 +19,7 @@ info*) ;;
 "buildx version") echo "buildah 1.39.3" ;;
 *"build --help") printf '  --manifest string\n  --platform strings\n  --sbom string\n  --timestamp int\n' ;;
 "manifest exists"*) exit 1 ;;
-*) echo "$(basename "$0") $*" ;;
+*) echo "$(basename "$0") $*"; [[ $* != *"--file -"* ]] || grep -e ENTRYPOINT ;;
 esac`
 	oldBuildx = `case "$*" in
 info*) ;;
@@ -59,6 +59,8 @@ func TestImage(t *testing.T) {
 		"docker is podman":                   {engines: map[string]string{"docker": podman, "podman": podman}, want: []string{"podman build --timestamp", "--tag x:1"}},
 		"docker is podman, next to buildah":  {engines: map[string]string{"docker": podman, "buildah": podman}, want: []string{"buildah build --timestamp"}},
 		"docker is podman, and nothing else": {engines: map[string]string{"docker": podman}, refused: true, want: []string{"docker: 'docker buildx build' has no --provenance", "buildah: it is not installed; podman: it is not installed"}},
+		"a program":                          {engines: map[string]string{"podman": podman}, env: "PROGRAM=apps/x", want: []string{"--build-arg PROGRAM=apps/x", `ENTRYPOINT ["/controller"]`}},
+		"a part of a program":                {engines: map[string]string{"podman": podman}, env: "PROGRAM=apps/x/agent", want: []string{"--build-arg PROGRAM=apps/x/agent", `ENTRYPOINT ["/agent"]`}},
 		"podman's docker is asked for":       {engines: map[string]string{"docker": podman, "podman": podman}, env: "ENGINE=docker", refused: true, want: []string{"unless docker is podman's name here"}},
 		"docker does not run":                {engines: map[string]string{"docker": notRunning, "buildah": podman}, want: []string{"buildah build"}},
 		"nothing runs":                       {engines: map[string]string{"docker": notRunning, "podman": notRunning}, refused: true, want: []string{"docker: 'docker info' fails: start its engine", "podman: 'podman info' fails"}},
@@ -93,6 +95,7 @@ func TestCompareImage(t *testing.T) {
 	const engine = `case "$*" in
 create*linux/amd64*) echo amd64 ;;
 create*linux/arm64*) echo arm64 ;;
+"inspect --format {{index .Config.Entrypoint 0}} a"*) echo /controller ;;
 "cp amd64:/controller -") cd "${IMAGES}" && tar -cf - --transform s/amd64/controller/ amd64 ;;
 "cp arm64:/controller -") cd "${IMAGES}" && tar -cf - --transform s/arm64/controller/ arm64 ;;
 rm*) ;;
@@ -102,7 +105,7 @@ esac`
 		"the same":           {amd64: "a", arm64: "b", want: "has the controller of the release, for 2 platforms"},
 		"another":            {amd64: "x", arm64: "b", want: "for linux/amd64 has another controller"},
 		"another for Arm":    {amd64: "a", arm64: "x", want: "for linux/arm64 has another controller"},
-		"nothing to compare": {sums: "0  reboot-agent_v1.2.3_linux_amd64\n", want: "has no controller for Linux"},
+		"nothing to compare": {sums: "0  another_v1.2.3_linux_amd64\n", want: "has no controller for Linux"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
