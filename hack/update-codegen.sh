@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Generates everything that follows from Go code. From the types in pkg/apis, all kinds in
 # all versions: deep copies, scheme registration, clientset, listers, informers, the
-# CustomResourceDefinitions and docs/api.md. From the flags of the programs: docs/flags.md.
+# CustomResourceDefinitions and docs/api.md. From the flags of the programs: docs/flags.md, and
+# flags.md of each program in apps.
 # Run it after a change of the API or of a flag. docs/change-the-api.md shows how.
 #
 # They work on a copy of the tree, so that one that fails leaves nothing half-written here.
@@ -94,17 +95,25 @@ for path in "${generated[@]}"; do
   cp -R "${copy}/${path}" "${path}"
 done
 
-# The programs have to compile for this, and may not do so yet.
-{
-  echo "# Flags
+# flags DIRECTORY MAIN... writes what -help of these programs prints.
+flags() {
+  {
+    echo "# Flags
 
 This is what \`-help\` prints. hack/update-codegen.sh writes it here."
-  for program in . cmd/*/; do
-    [[ -d ${program} ]] || continue # there is no cmd
-    printf '\n```\n'
-    go run -ldflags=-w "./${program}" -help
-    echo '```'
-  done
-} >"${temp}/flags.md"
-mkdir -p docs
-cp "${temp}/flags.md" docs/flags.md
+    for main in "${@:2}"; do
+      printf '\n```\n'
+      go run -ldflags=-w "./$(dirname "${main}")" -help
+      echo '```'
+    done
+  } >"${temp}/flags.md"
+  mkdir -p "$1"
+  cp "${temp}/flags.md" "$1"
+}
+
+# The programs have to compile for this, and may not do so yet.
+flags docs main.go
+shopt -s nullglob
+for app in apps/*; do
+  flags "${app}" "${app}"/main.go "${app}"/*/main.go
+done

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks that pkg/, artifacts/ and docs/ hold what hack/update-codegen.sh writes, no
+# Checks that pkg/, artifacts/, docs/ and apps/ hold what hack/update-codegen.sh writes, no
 # more and no less. It generates in a copy, so the tree stays as it is. That copy has its
 # modules in a directory vendor and lies below somebody's go.work, which is in the way of
 # neither generators nor formatter and linter.
@@ -32,6 +32,7 @@ cd "${temp}"
 drift=0
 dirs=(pkg artifacts docs)
 dirs+=(examples/database)
+[[ ! -d tree/apps ]] || dirs+=(apps)
 for dir in "${dirs[@]}"; do
   diff -ruN "tree/${dir}" "generated/${dir}" || drift=1
 done
