@@ -69,26 +69,33 @@ missing identifier "${about[@]}" < <(comm -23 \
   <(git grep --untracked -ohE '`[A-Za-z]+[a-z][A-Z][A-Za-z0-9]*`' -- "${about[@]}" | tr -d '`' | grep -v '^Test' | sort -u) \
   <(git grep --untracked -ohE '[A-Za-z]+[a-z][A-Z][A-Za-z0-9]*' -- ':!*.md' | sort -u))
 
-# In the documents for operators, `-name` is a flag of our programs, and so is what follows a
-# program in a command. docs/flags.md is what -help prints.
-operators=(README.md artifacts/monitoring/README.md docs/concepts.md docs/guarantees.md docs/operating.md docs/security.md docs/using.md 'pkg/*/README.md')
-missing flag "${operators[@]}" < <(comm -23 \
-  <({
-    git grep --untracked -ohE '`-[a-z][a-z-]+' -- "${operators[@]}" | tr -d '`'
-    git grep --untracked -ohE '(\./controller|run \.) .*' -- "${operators[@]}" | grep -oE ' -[a-z][a-z-]+' | tr -d ' '
-  } | sort -u) \
-  <(grep -oE -e '--[a-z-]+' docs/flags.md | sed 's/^-//' | sort -u))
+# In the documents for operators, `-name` is a flag of the program that they are about, and so is
+# what follows it in a command. flags.md is what its -help prints.
+flags() {
+  missing flag "${@:2}" < <(comm -23 \
+    <({
+      git grep --untracked -ohE '`-[a-z][a-z-]+' -- "${@:2}" | tr -d '`'
+      git grep --untracked -ohE '(\./controller|run \.(/apps/[a-z/-]+)?) .*' -- "${@:2}" | grep -oE ' -[a-z][a-z-]+' | tr -d ' '
+    } | sort -u) \
+    <(grep -oE -e '--[a-z-]+' "$1" | sed 's/^-//' | sort -u))
+}
+operators=(README.md artifacts/monitoring/README.md docs/concepts.md docs/guarantees.md docs/operating.md docs/security.md docs/using.md)
+flags docs/flags.md "${operators[@]}"
+for app in apps/*/; do
+  [[ -d ${app} ]] || continue # there is none
+  flags "${app}flags.md" "${app}README.md"
+  operators+=("${app}README.md")
+done
 
 # The table in the chart's README is made from its values. One that has others below it can be
-# named, too, and NAME stands for a controller.
+# named, too.
 values=$(sed -n 's/^| \([a-zA-Z0-9.]*\) | .*/\1/p' charts/k8s-controller/README.md)
 missing value '*.md' < <(comm -23 \
   <({
     git grep --untracked -ohE "\`($(sed -n 's/\..*//p' <<<"${values}" | sort -u | paste -sd '|' -))(\.[A-Za-z0-9]+)+" -- '*.md' | tr -d '`'
     git grep --untracked -ohE -e '--set [^ `]+' -- '*.md' | cut -d ' ' -f 2 | tr ',' '\n' | sed 's/=.*//'
   } | sort -u) \
-  <(awk -F . '{ key = $1; print key; for (i = 2; i <= NF; i++) print key = key "." $i }' <<<"${values}" |
-    sed 'p; s/^controllers\.[a-z]*\./controllers.NAME./' | sort -u))
+  <(awk -F . '{ key = $1; print key; for (i = 2; i <= NF; i++) print key = key "." $i }' <<<"${values}" | sort -u))
 
 # messages prints file:line:part of each message of our programs that a document quotes: a symptom
 # of docs/operating.md, or words that begin with a capital. Three dots stand for what varies.
