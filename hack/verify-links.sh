@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Checks that relative links in Markdown files lead to a file and a heading, and that what
-# documents name exists: tests, identifiers, flags, values of the chart, and messages.
+# documents name exists: tests, identifiers, flags, values of the chart, and messages. And that
+# the name of each program in apps is hardly anywhere but in its directories.
 # To repair: edit the link or the name. The message has its file and line.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -120,6 +121,18 @@ while IFS=: read -r file line part; do
     status=1
   fi
 done < <(messages)
+
+# A program in apps is removed with the directories of its name, its row in the README and its line
+# in CI. Nothing else needs it: its values in the chart do no harm.
+for app in apps/*/; do
+  [[ -d ${app} ]] || continue
+  name=$(basename "${app}")
+  if git grep --untracked -in -e "${name}" -- ":!*/${name}/*" ':!README.md' ':!.github' ':!CHANGELOG.md' \
+    ':!charts/k8s-controller/values.yaml' ':!charts/k8s-controller/values.schema.json' ':!charts/k8s-controller/README.md'; then
+    echo "${name} is named outside of its directories: move that into one of its name"
+    status=1
+  fi
+done
 
 # Commands work on macOS, too, unless the line says that they are for Linux.
 if git grep --untracked -nE '\b(date -d|nproc|sed -i|readlink -f|grep -P|sha256sum|timeout [0-9])\b' -- '*.md' | grep -v Linux; then

@@ -52,19 +52,6 @@ func Blocks(section string) (blocks []Block) {
 	return blocks
 }
 
-// Lines returns how many lines a reader writes for the block; empty ones do not count.
-func (b Block) Lines() (n int) {
-	for line := range strings.Lines(b.Text) {
-		if b.Language == "diff" && !strings.HasPrefix(line, "+") {
-			continue
-		}
-		if strings.TrimSpace(strings.TrimPrefix(line, "+")) != "" {
-			n++
-		}
-	}
-	return n
-}
-
 // Write writes or changes the block's file in a tree.
 func (b Block) Write(tree string) error {
 	path := filepath.Join(tree, filepath.FromSlash(b.File))
