@@ -285,7 +285,8 @@ var ours = []string{"hack/fork", "hack/template.mk", "test/e2e/taken_test.go"}
 var generated = []string{
 	"pkg/generated", "pkg/apis/samplecontroller/v1alpha1/zz_generated.*.go",
 	"artifacts/examples/crd-icecream.yaml", "artifacts/install.yaml", "artifacts/rbac-icecream.yaml", "artifacts/service-account.yaml",
-	"charts/k8s-controller/README.md", "charts/k8s-controller/files/crd-icecream.yaml", "docs/api.md", "docs/flags.md",
+	"charts/k8s-controller/README.md", "charts/k8s-controller/files/icecream/crd-icecream.yaml", "docs/api.md", "docs/flags.md",
+	"apps/*/install.yaml", "apps/*/flags.md",
 }
 
 // kept returns the files that a fork gets as copies. It leaves out what only the template needs, and
