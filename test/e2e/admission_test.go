@@ -149,7 +149,7 @@ func eventuallyRefused(t *testing.T, n *lab.Namespace, name string, words ...str
 	t.Helper()
 	n.EventuallyIcecream(t, name, "says that its Deployment is refused", func(ice *v1alpha1.Icecream) error {
 		ready := meta.FindStatusCondition(ice.Status.Conditions, v1alpha1.ConditionReady)
-		if ready == nil || ready.Reason != v1alpha1.ReasonDeploymentRefused || !containsAll(ready.Message, words...) {
+		if ready == nil || ready.Reason != v1alpha1.ReasonDeploymentRefused || !lab.ContainsAll(ready.Message, words...) {
 			return fmt.Errorf("its conditions are %+v", ice.Status.Conditions)
 		}
 		return nil

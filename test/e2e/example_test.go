@@ -63,7 +63,7 @@ func startDatabaseController(t *testing.T, n *lab.Namespace) {
 	if err := clientcmd.WriteToFile(*config, kubeconfig); err != nil {
 		t.Fatal(err)
 	}
-	controller := n.Lab.NewProgram(binaries.Path(t, "./examples/database"),
+	controller := n.Lab.NewProgram(suite.Path(t, "./examples/database"),
 		"-kubeconfig="+kubeconfig, "-bind-address=", "-namespace="+n.Name, "-leader-elect-resource-namespace="+n.Name)
 	controller.StartForTest(t)
 }

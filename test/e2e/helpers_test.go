@@ -6,13 +6,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 
 	"nicoleh.io/k8s-controller/hack/local-cluster/cluster"
 	"nicoleh.io/k8s-controller/test/lab"
@@ -95,61 +92,10 @@ func requireOneWarning(t *testing.T, n *lab.Namespace, name, reason, words strin
 	}
 }
 
-// containsAll reports whether text contains all of the words.
-func containsAll(text string, words ...string) bool {
-	return !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(text, word) })
-}
-
 // patchIcecream applies a merge patch to an Icecream.
 func patchIcecream(t *testing.T, n *lab.Namespace, name, patch string) {
 	t.Helper()
 	if _, err := n.Icecreams().Patch(t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
-}
-
-// kubectl runs kubectl, which has to succeed, and returns its output.
-func kubectl(t *testing.T, l *lab.Lab, args ...string) string {
-	t.Helper()
-	output, err := l.TryKubectl(t.Context(), "", args...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return output
-}
-
-// eventually waits until check returns nil.
-func eventually(t *testing.T, what string, check func() error) {
-	t.Helper()
-	var err error
-	for end := time.Now().Add(lab.Timeout); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
-		if err = check(); err == nil {
-			return
-		}
-	}
-	t.Fatalf("it did not come about that %s: %v", what, err)
-}
-
-// clientOf returns a client with that token.
-func clientOf(t *testing.T, l *lab.Lab, token string) kubernetes.Interface {
-	t.Helper()
-	config := rest.AnonymousClientConfig(l.RESTConfig())
-	config.BearerToken = token
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return client
-}
-
-// impersonate returns a client that acts as another user.
-func impersonate(t *testing.T, l *lab.Lab, user string) kubernetes.Interface {
-	t.Helper()
-	config := rest.CopyConfig(l.RESTConfig())
-	config.Impersonate.UserName = user
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return client
 }

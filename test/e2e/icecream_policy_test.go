@@ -34,7 +34,7 @@ func (p *person) try(stdin string, args ...string) error {
 // may requires that an attempt succeeds.
 func (p *person) may(stdin string, args ...string) {
 	p.Helper()
-	isAllowed(p.T, p.try(stdin, args...))
+	lab.RequireAllowed(p.T, p.try(stdin, args...))
 }
 
 // mayNot waits until the policy about templates refuses an attempt, in those words.
@@ -47,11 +47,11 @@ func (p *person) mayNot(words, stdin string, args ...string) {
 // isRefused waits until the API server forbids an attempt, in those words.
 func (p *person) isRefused(words, stdin string, args ...string) {
 	p.Helper()
-	eventually(p.T, fmt.Sprintf("%s may not: %s %s", p.name, strings.Join(args, " "), stdin), func() error {
+	lab.Eventually(p.T, fmt.Sprintf("%s may not: %s %s", p.name, strings.Join(args, " "), stdin), func() error {
 		switch err := p.try(stdin, args...); {
 		case err == nil:
 			return fmt.Errorf("it is allowed; want %q", words)
-		case !containsAll(err.Error(), "Error from server (Forbidden)", words):
+		case !lab.ContainsAll(err.Error(), "Error from server (Forbidden)", words):
 			p.Fatalf("the API server says: %v; want %q", err, words)
 		}
 		return nil
@@ -141,9 +141,9 @@ func TestWhoDecidesAboutTemplates(t *testing.T) {
 func TestStolenTokenAndLabelledNamespaces(t *testing.T) {
 	t.Parallel()
 	s := newThief(t)
-	ordinary, opened, closed := s.lab.NewNamespace(t).Name, s.lab.NewNamespace(t), s.lab.NewNamespace(t).Name
-	kubectl(t, s.lab, "label", "namespace", opened.Name, "controller.nicoleh.io/pods=unrestricted")
-	kubectl(t, s.lab, "label", "namespace", closed, "controller.nicoleh.io/pods=restricted")
+	ordinary, opened, closed := s.Lab.NewNamespace(t).Name, s.Lab.NewNamespace(t), s.Lab.NewNamespace(t).Name
+	lab.Kubectl(t, s.Lab, "label", "namespace", opened.Name, "controller.nicoleh.io/pods=unrestricted")
+	lab.Kubectl(t, s.Lab, "label", "namespace", closed, "controller.nicoleh.io/pods=restricted")
 	opened.Apply(t, icecreamYAML("vanilla"))
 
 	owned := fmt.Sprintf(`{"apiVersion":"controller.nicoleh.io/v1alpha1","kind":"Icecream","name":"vanilla","uid":%q,"controller":true}`,
@@ -172,8 +172,8 @@ func TestStolenTokenAndLabelledNamespaces(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		_, err = s.kube.AppsV1().Deployments(namespace).Patch(t.Context(), "vanilla", types.ApplyYAMLPatchType, changed,
-			metav1.PatchOptions{FieldManager: "icecream-controller", Force: ptr.To(true), DryRun: tryPatch.DryRun})
+		_, err = s.Kube.AppsV1().Deployments(namespace).Patch(t.Context(), "vanilla", types.ApplyYAMLPatchType, changed,
+			metav1.PatchOptions{FieldManager: "icecream-controller", Force: ptr.To(true), DryRun: lab.TryPatch.DryRun})
 		return err
 	}
 	pod := func(spec string) string { return `{"spec":{"template":{"spec":{` + spec + `}}}}` }
@@ -190,21 +190,21 @@ func TestStolenTokenAndLabelledNamespaces(t *testing.T) {
 	}
 	for name, power := range powers {
 		t.Run(name, func(t *testing.T) {
-			s := &thief{t, s.lab, s.kube}
+			s := s.In(t)
 			for _, namespace := range []string{ordinary, closed} {
 				words := fmt.Sprintf("may not give Pods more power: %s (to allow that in this namespace, label it: "+
 					"kubectl label namespace %s controller.nicoleh.io/pods=unrestricted)", power.words, namespace)
-				s.isRefused("icecream-pods", words, func(context.Context) error {
-					return create(s.kube, namespace, power.change, tryCreate)
+				s.RequireRefused("icecream-pods", words, func(context.Context) error {
+					return create(s.Kube, namespace, power.change, lab.TryCreate)
 				})
-				s.isRefused("icecream-pods", words, func(context.Context) error { return apply(namespace, power.change) })
+				s.RequireRefused("icecream-pods", words, func(context.Context) error { return apply(namespace, power.change) })
 			}
-			eventually(t, "it is allowed where the label says so", func() error {
-				return errors.Join(create(s.kube, opened.Name, power.change, tryCreate), apply(opened.Name, power.change))
+			lab.Eventually(t, "it is allowed where the label says so", func() error {
+				return errors.Join(create(s.Kube, opened.Name, power.change, lab.TryCreate), apply(opened.Name, power.change))
 			})
 		})
 	}
-	isAllowed(t, apply(ordinary, `{}`))
+	lab.RequireAllowed(t, apply(ordinary, `{}`))
 
 	// All else stays denied.
 	const (
@@ -218,33 +218,33 @@ func TestStolenTokenAndLabelledNamespaces(t *testing.T) {
 		finalizers: `{"metadata":{"finalizers":["example.com/stay"]}}`,
 		pods:       `{"spec":{"template":{"metadata":{"finalizers":["example.com/stay"]}}}}`,
 	} {
-		s.isRefused("icecream", words, func(context.Context) error { return create(s.kube, opened.Name, change, tryCreate) })
-		s.isRefused("icecream", words, func(context.Context) error { return apply(opened.Name, change) })
+		s.RequireRefused("icecream", words, func(context.Context) error { return create(s.Kube, opened.Name, change, lab.TryCreate) })
+		s.RequireRefused("icecream", words, func(context.Context) error { return apply(opened.Name, change) })
 	}
-	isAllowed(t, create(s.lab.Kube, opened.Name, `{}`, metav1.CreateOptions{}))
+	lab.RequireAllowed(t, create(s.Lab.Kube, opened.Name, `{}`, metav1.CreateOptions{}))
 	opened.Kubectl(t, "create", "deployment", "payments", "--image=registry.example/payments:1")
 	patch := func(ctx context.Context, name, body string) error {
-		_, err := s.kube.AppsV1().Deployments(opened.Name).Patch(ctx, name, types.StrategicMergePatchType, []byte(body), tryPatch)
+		_, err := s.Kube.AppsV1().Deployments(opened.Name).Patch(ctx, name, types.StrategicMergePatchType, []byte(body), lab.TryPatch)
 		return err
 	}
-	isAllowed(t, patch(t.Context(), "vanilla", powers["a privileged container"].change))
-	s.isRefused("icecream", finalizers, func(ctx context.Context) error {
+	lab.RequireAllowed(t, patch(t.Context(), "vanilla", powers["a privileged container"].change))
+	s.RequireRefused("icecream", finalizers, func(ctx context.Context) error {
 		return patch(ctx, "vanilla", `{"metadata":{"finalizers":["example.com/stay"]}}`)
 	})
-	s.isRefused("icecream", pods, func(ctx context.Context) error {
+	s.RequireRefused("icecream", pods, func(ctx context.Context) error {
 		return patch(ctx, "vanilla", `{"spec":{"template":{"metadata":{"finalizers":["example.com/stay"]}}}}`)
 	})
-	s.isRefused("icecream", "and may not delete them", func(ctx context.Context) error {
-		return s.kube.AppsV1().Deployments(opened.Name).Delete(ctx, "vanilla", tryDelete)
+	s.RequireRefused("icecream", "and may not delete them", func(ctx context.Context) error {
+		return s.Kube.AppsV1().Deployments(opened.Name).Delete(ctx, "vanilla", lab.TryDelete)
 	})
 	seize := fmt.Sprintf(`{"metadata":{"ownerReferences":[%s]}}`, owned)
-	s.isRefused("icecream", others, func(ctx context.Context) error { return patch(ctx, "payments", seize) })
+	s.RequireRefused("icecream", others, func(ctx context.Context) error { return patch(ctx, "payments", seize) })
 
 	// Without the label, what is there may stay, and no more comes.
 	opened.Kubectl(t, "patch", "deployment", "vanilla", "--type=strategic", "-p", powers["a Secret by variable"].change)
-	kubectl(t, s.lab, "label", "namespace", opened.Name, "controller.nicoleh.io/pods-")
-	s.isRefused("icecream-pods", "more power: privileged", func(ctx context.Context) error {
+	lab.Kubectl(t, s.Lab, "label", "namespace", opened.Name, "controller.nicoleh.io/pods-")
+	s.RequireRefused("icecream-pods", "more power: privileged", func(ctx context.Context) error {
 		return patch(ctx, "vanilla", powers["a privileged container"].change)
 	})
-	isAllowed(t, patch(t.Context(), "vanilla", container(`"image":"registry.example/vanilla:2"`)))
+	lab.RequireAllowed(t, patch(t.Context(), "vanilla", container(`"image":"registry.example/vanilla:2"`)))
 }

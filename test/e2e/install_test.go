@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"os"
 	"slices"
 	"strings"
@@ -27,10 +26,10 @@ func TestInstall(t *testing.T) {
 	}{{
 		name: "kubectl",
 		install: func(t *testing.T, l *lab.Lab) {
-			kubectl(t, l, "apply", "--warnings-as-errors", "-f", l.Path("artifacts/install.yaml"))
+			lab.Kubectl(t, l, "apply", "--warnings-as-errors", "-f", l.Path("artifacts/install.yaml"))
 			// The same with kustomize. While Kubernetes is still writing the status of
 			// what is new, the two states that are compared may differ in that.
-			eventually(t, "kustomize makes no difference", func() error {
+			lab.Eventually(t, "kustomize makes no difference", func() error {
 				difference, err := l.TryKubectl(t.Context(), "", "diff", "-k", l.Path("artifacts"))
 				if err != nil {
 					return fmt.Errorf("%w\n%.2000s", err, difference)
@@ -40,23 +39,18 @@ func TestInstall(t *testing.T) {
 		},
 		update: func(t *testing.T, l *lab.Lab) {
 			// kubectl refuses that within a second of the last one.
-			eventually(t, "the rollout is restarted", func() error {
+			lab.Eventually(t, "the rollout is restarted", func() error {
 				_, err := l.TryKubectl(t.Context(), "", "-n", lab.SystemNamespace, "rollout", "restart", "deployment/k8s-controller")
 				return err
 			})
 		},
 		uninstall: func(t *testing.T, l *lab.Lab) {
-			kubectl(t, l, "-n", lab.SystemNamespace, "delete", "deployment/k8s-controller")
+			lab.Kubectl(t, l, "-n", lab.SystemNamespace, "delete", "deployment/k8s-controller")
 		},
 	}, {
 		name: "helm",
 		install: func(t *testing.T, l *lab.Lab) {
-			// With every controller.
-			install := []string{"install", "k8s-controller", "charts/k8s-controller", "--namespace", lab.SystemNamespace, "--create-namespace"}
-			for _, name := range l.OptionalControllers(t) {
-				install = append(install, "--set", "controllers."+name+".enabled=true")
-			}
-			l.Helm(t, install...)
+			l.Helm(t, "install", "k8s-controller", "charts/k8s-controller", "--namespace", lab.SystemNamespace, "--create-namespace")
 		},
 		update: func(t *testing.T, l *lab.Lab) {
 			l.Helm(t, "upgrade", "k8s-controller", "charts/k8s-controller", "--namespace", lab.SystemNamespace, "--reuse-values", "--set", "flags.v=2", "--set", "podAnnotations.updated=now")
@@ -71,8 +65,8 @@ func TestInstall(t *testing.T) {
 			t.Logf("the seed is %d", seed)
 			l := NewLab(t, lab.Options{Bare: true})
 			tt.install(t, l)
-			pods := l.RunPods(t, lab.SystemNamespace, "app.kubernetes.io/name=k8s-controller")
-			requireRolledOut(t, l)
+			pods := l.RunPods(t)
+			pods.RequireRolledOut(t)
 			n := l.NewNamespace(t)
 			startAdditions(t, n)
 
@@ -80,7 +74,7 @@ func TestInstall(t *testing.T) {
 			wait := startUsers(t, n, icecreams, edits, seed)
 			for range updates {
 				tt.update(t, l)
-				requireRolledOut(t, l)
+				pods.RequireRolledOut(t)
 			}
 			final := wait()
 			if t.Failed() {
@@ -93,7 +87,7 @@ func TestInstall(t *testing.T) {
 			}
 			requireCreatedOnce(t, n)
 
-			requireMetrics(t, n, pods)
+			pods.RequireMetrics(t, fmt.Sprintf(`",ready="True",reason="Available"} %d`, icecreams))
 			requireRoles(t, n)
 
 			if err := l.LearnPrivileges(); err != nil {
@@ -132,60 +126,6 @@ func noneRuns(pods *lab.Kubelet) error {
 		return fmt.Errorf("%d run", left)
 	}
 	return nil
-}
-
-func requireRolledOut(t *testing.T, l *lab.Lab) {
-	t.Helper()
-	kubectl(t, l, "-n", lab.SystemNamespace, "rollout", "status", "--timeout", lab.Timeout.String(), "deployment/k8s-controller")
-}
-
-// requireMetrics requires that two replicas run, that they are ready and one of them
-// leads, and that the metrics are for those who may get them, and for nobody else.
-// Those that the last update has replaced may be still about to end.
-func requireMetrics(t *testing.T, n *lab.Namespace, pods *lab.Kubelet) {
-	t.Helper()
-	for _, account := range []string{"prometheus", "curious"} {
-		kubectl(t, n.Lab, "-n", "default", "create", "serviceaccount", account)
-	}
-	kubectl(t, n.Lab, "create", "clusterrolebinding", "prometheus", "--clusterrole=k8s-controller-metrics-reader", "--serviceaccount=default:prometheus")
-	token := func(account string) string {
-		return strings.TrimSpace(kubectl(t, n.Lab, "-n", "default", "create", "token", account))
-	}
-	requests := []struct {
-		path, who, token string
-		code             int
-		text             string // that is in the answer
-	}{
-		{"/readyz?verbose", "a kubelet", "", http.StatusOK, ""},
-		{"/metrics", "nobody", "", http.StatusUnauthorized, ""},
-		{"/metrics", "somebody who made a token up", "sesame", http.StatusUnauthorized, ""},
-		{"/metrics", "somebody without permission", token("curious"), http.StatusForbidden, ""},
-		{"/metrics", "Prometheus", token("prometheus"), http.StatusOK, "leader_election_master_status"},
-	}
-	n.Eventually(t, "two replicas run and one of them leads, as those may know who may", func(context.Context) error {
-		replicas, leaders := pods.Controllers(), 0
-		for _, c := range replicas {
-			for _, r := range requests {
-				code, body, err := c.TryGet(t, r.path, r.token)
-				if err != nil {
-					return err
-				}
-				if code != r.code || !strings.Contains(body, r.text) || code != http.StatusOK && strings.Contains(body, "controller_") {
-					return fmt.Errorf("%s gets %s with %d: %s", r.who, r.path, code, body)
-				}
-				if strings.Contains(body, `leader_election_master_status{name="k8s-controller"} 1`) {
-					leaders++
-					if !strings.Contains(body, `",ready="True",reason="Available"} 20`) {
-						return fmt.Errorf("the leader does not count 20 Icecreams: %s", body)
-					}
-				}
-			}
-		}
-		if len(replicas) != 2 || leaders != 1 {
-			return fmt.Errorf("%d of %d replicas say that they lead", leaders, len(replicas))
-		}
-		return nil
-	})
 }
 
 // requireRoles requires that the usual roles in a namespace are good for Icecreams,

@@ -119,13 +119,13 @@ func TestLoadOfOthersDeposesNobody(t *testing.T) {
 	// A level without seats is like one whose seats others hold.
 	limit := func(shares, lendable, borrowed string) {
 		t.Helper()
-		kubectl(t, l, "patch", "prioritylevelconfiguration", "workload-low", "--type=merge", "-p", `{
+		lab.Kubectl(t, l, "patch", "prioritylevelconfiguration", "workload-low", "--type=merge", "-p", `{
 			"metadata": {"annotations": {"apf.kubernetes.io/autoupdate-spec": "false"}},
 			"spec": {"limited": {"nominalConcurrencyShares": `+shares+`, "lendablePercent": `+lendable+`, "borrowingLimitPercent": `+borrowed+`}}}`)
 	}
 	limit("0", "0", "0")
-	account := impersonate(t, l, first.User)
-	eventually(t, "work gets no turn", func() error {
+	account := l.Impersonate(t, first.User)
+	lab.Eventually(t, "work gets no turn", func() error {
 		err := account.AppsV1().RESTClient().Get().Resource("deployments").Timeout(time.Second).MaxRetries(0).Do(t.Context()).Error()
 		if !apierrors.IsTooManyRequests(err) {
 			return fmt.Errorf("a list returned %w", err)

@@ -5,99 +5,26 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
-	authorizationv1 "k8s.io/api/authorization/v1"
-	coordinationv1 "k8s.io/api/coordination/v1"
-	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 	"nicoleh.io/k8s-controller/test/lab"
-)
-
-// thief has a token of the controllers' account, and all the roles of artifacts/.
-type thief struct {
-	*testing.T
-	lab  *lab.Lab
-	kube kubernetes.Interface
-}
-
-// newThief boots a cluster with everything that artifacts/ has for the controllers, and
-// steals the token.
-func newThief(t *testing.T) *thief {
-	t.Helper()
-	l := NewLab(t, lab.Options{Nodes: 3})
-	for _, name := range l.OptionalControllers(t) {
-		kubectl(t, l, "apply", "-f", l.Path("artifacts/rbac-"+name+".yaml"))
-	}
-	path, err := l.ServiceAccountKubeconfig(t.Context(), lab.SystemNamespace, lab.ServiceAccount)
-	if err != nil {
-		t.Fatal(err)
-	}
-	config, err := clientcmd.BuildConfigFromFlags("", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &thief{t, l, clientOf(t, l, config.BearerToken)}
-}
-
-// isRefused waits until that policy refuses the attempt, in those words: the API server
-// looks for new policies once a second. The attempt must change nothing if it succeeds.
-func (s *thief) isRefused(policy, words string, attempt func(ctx context.Context) error) {
-	s.Helper()
-	eventually(s.T, policy+" refuses it", func() error {
-		err := attempt(s.Context())
-		if err == nil {
-			return fmt.Errorf("it is allowed; want %q", words)
-		}
-		if !containsAll(err.Error(), "ValidatingAdmissionPolicy 'k8s-controller-"+policy+"-writes'", words) {
-			s.Fatalf("the API server says: %v; want %q", err, words)
-		}
-		return nil
-	})
-}
-
-// mayDelete has the account be able to delete what it may not: else another part of admission,
-// which most clusters do without, keeps it from naming owners. It may as one of its group,
-// since a role of its own would count as one of artifacts/: see [lab.Privileges].
-func (s *thief) mayDelete(resource string) {
-	s.Helper()
-	kubectl(s.T, s.lab, "create", "clusterrole", "deleter", "--verb=delete", "--resource="+resource)
-	kubectl(s.T, s.lab, "create", "clusterrolebinding", "deleter", "--clusterrole=deleter", "--group=system:serviceaccounts:"+lab.SystemNamespace)
-}
-
-// isAllowed requires that an attempt succeeds: nothing but the policy was in its way.
-func isAllowed(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Errorf("it is refused: %v", err)
-	}
-}
-
-// attempts are all at once: a dry run is admitted like the real thing.
-var (
-	tryCreate = metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
-	tryPatch  = metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}
-	tryDelete = metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}
 )
 
 // What a stolen token may do to Deployments is what the controller does.
 func TestStolenTokenAndDeployments(t *testing.T) {
 	t.Parallel()
 	s := newThief(t)
-	n := s.lab.NewNamespace(t)
-	s.lab.StartController(t)
+	n := s.Lab.NewNamespace(t)
+	s.Lab.StartController(t)
 	n.Apply(t, icecreamYAML("vanilla", "image: registry.example/vanilla:1"))
 	n.EventuallyReady(t, "vanilla")
 	ice, own := n.Icecream(t, "vanilla"), n.Deployment(t, "vanilla")
@@ -120,7 +47,7 @@ func TestStolenTokenAndDeployments(t *testing.T) {
 		if err := errors.Join(err, json.Unmarshal(changed, d)); err != nil {
 			return err
 		}
-		_, err = client.AppsV1().Deployments(n.Name).Create(t.Context(), d, tryCreate)
+		_, err = client.AppsV1().Deployments(n.Name).Create(t.Context(), d, lab.TryCreate)
 		return err
 	}
 	ownerReference := func(change string) string {
@@ -195,9 +122,9 @@ func TestStolenTokenAndDeployments(t *testing.T) {
 		"a hook at another host":       {power + "hook at 169.254.169.254", container(`"lifecycle":{"postStart":{"tcpSocket":{"host":"169.254.169.254","port":80}}}`)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := &thief{t, s.lab, s.kube}
-			s.isRefused(policyFor(attempt.words), attempt.words, func(context.Context) error { return create(s.kube, attempt.change) })
-			isAllowed(t, create(s.lab.Kube, attempt.change)) // to somebody else
+			s := s.In(t)
+			s.RequireRefused(policyFor(attempt.words), attempt.words, func(context.Context) error { return create(s.Kube, attempt.change) })
+			lab.RequireAllowed(t, create(s.Lab.Kube, attempt.change)) // to somebody else
 		})
 	}
 
@@ -213,17 +140,17 @@ func TestStolenTokenAndDeployments(t *testing.T) {
 		pod(`"containers":[{"name":"sidecar","image":"registry.example/sidecar:1"}]`),
 		volume(`"emptyDir":{}`), volume(`"configMap":{"name":"ca"}`), volume(`"projected":{"sources":[{"configMap":{"name":"ca"}}]}`),
 	} {
-		if err := create(s.kube, change); err != nil {
+		if err := create(s.Kube, change); err != nil {
 			t.Errorf("%s: %v", change, err)
 		}
 	}
 
 	// One in a namespace without its Icecream is deleted, with all that came of it.
-	elsewhere, stray := s.lab.NewNamespace(t), &appsv1.Deployment{}
+	elsewhere, stray := s.Lab.NewNamespace(t), &appsv1.Deployment{}
 	if err := json.Unmarshal(legitimate, stray); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.kube.AppsV1().Deployments(elsewhere.Name).Create(t.Context(), stray, metav1.CreateOptions{}); err != nil {
+	if _, err := s.Kube.AppsV1().Deployments(elsewhere.Name).Create(t.Context(), stray, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	elsewhere.Eventually(t, "nothing is left of it", func(ctx context.Context) error {
@@ -235,11 +162,11 @@ func TestStolenTokenAndDeployments(t *testing.T) {
 	})
 
 	// Somebody else's Deployment is not the controller's to touch.
-	deployments := s.kube.AppsV1().Deployments(n.Name)
+	deployments := s.Kube.AppsV1().Deployments(n.Name)
 	n.Kubectl(t, "create", "deployment", "payments", "--image=registry.example/payments:1")
 	seize := []byte(ownerReference(`"apiVersion":"controller.nicoleh.io/v1alpha1","kind":"Icecream","name":"vanilla","controller":true,"blockOwnerDeletion":true`))
-	s.isRefused("icecream", others, func(ctx context.Context) error {
-		_, err := deployments.Patch(ctx, "payments", types.MergePatchType, seize, tryPatch)
+	s.RequireRefused("icecream", others, func(ctx context.Context) error {
+		_, err := deployments.Patch(ctx, "payments", types.MergePatchType, seize, lab.TryPatch)
 		return err
 	})
 
@@ -255,12 +182,12 @@ func TestStolenTokenAndDeployments(t *testing.T) {
 		return err
 	})
 	orphaned := func(ctx context.Context, patch []byte) error {
-		_, err := deployments.Patch(ctx, "orphan", types.MergePatchType, patch, tryPatch)
+		_, err := deployments.Patch(ctx, "orphan", types.MergePatchType, patch, lab.TryPatch)
 		return err
 	}
-	isAllowed(t, orphaned(t.Context(), seize))
-	s.isRefused("icecream", owner, func(ctx context.Context) error { return orphaned(ctx, []byte(`{"spec":{"replicas":7}}`)) })
-	s.isRefused("icecream", owner, func(ctx context.Context) error {
+	lab.RequireAllowed(t, orphaned(t.Context(), seize))
+	s.RequireRefused("icecream", owner, func(ctx context.Context) error { return orphaned(ctx, []byte(`{"spec":{"replicas":7}}`)) })
+	s.RequireRefused("icecream", owner, func(ctx context.Context) error {
 		return orphaned(ctx, []byte(`{"metadata":{"labels":{"app":"payments"}}}`))
 	})
 
@@ -269,29 +196,29 @@ func TestStolenTokenAndDeployments(t *testing.T) {
 		return []byte(`{"spec":{"template":{"spec":{"containers":[{"name":"icecream","image":"` + image + `"}]}}}}`)
 	}
 	patch := func(ctx context.Context, patch []byte) error {
-		_, err := deployments.Patch(ctx, "vanilla", types.StrategicMergePatchType, patch, tryPatch)
+		_, err := deployments.Patch(ctx, "vanilla", types.StrategicMergePatchType, patch, lab.TryPatch)
 		return err
 	}
-	isAllowed(t, patch(t.Context(), image("registry.example/vanilla:2")))
-	s.isRefused("icecream", "and may not delete them", func(ctx context.Context) error { return deployments.Delete(ctx, "vanilla", tryDelete) })
+	lab.RequireAllowed(t, patch(t.Context(), image("registry.example/vanilla:2")))
+	s.RequireRefused("icecream", "and may not delete them", func(ctx context.Context) error { return deployments.Delete(ctx, "vanilla", lab.TryDelete) })
 	privileged := []byte(`{"spec":{"template":{"spec":{"containers":[{"name":"icecream","securityContext":{"privileged":true,"allowPrivilegeEscalation":true}}]}}}}`)
-	s.isRefused("icecream-pods", power+"privileged", func(ctx context.Context) error { return patch(ctx, privileged) })
-	s.isRefused("icecream-pods", power+"service account builder", func(ctx context.Context) error {
+	s.RequireRefused("icecream-pods", power+"privileged", func(ctx context.Context) error { return patch(ctx, privileged) })
+	s.RequireRefused("icecream-pods", power+"service account builder", func(ctx context.Context) error {
 		return patch(ctx, []byte(`{"spec":{"template":{"spec":{"serviceAccountName":"builder"}}}}`))
 	})
-	s.isRefused("icecream", owner, func(ctx context.Context) error {
+	s.RequireRefused("icecream", owner, func(ctx context.Context) error {
 		return patch(ctx, []byte(`{"metadata":{"ownerReferences":[{"$patch":"replace"},{"apiVersion":"v1","kind":"ConfigMap","name":"mint","uid":"other","controller":true}]}}`))
 	})
 	held := []byte(`{"metadata":{"finalizers":["example.com/stay"]}}`)
-	s.isRefused("icecream", finalizers, func(ctx context.Context) error { return patch(ctx, held) })
+	s.RequireRefused("icecream", finalizers, func(ctx context.Context) error { return patch(ctx, held) })
 	heldPods := []byte(`{"spec":{"template":{"metadata":{"finalizers":["example.com/stay"]}}}}`)
-	s.isRefused("icecream", stay, func(ctx context.Context) error { return patch(ctx, heldPods) })
+	s.RequireRefused("icecream", stay, func(ctx context.Context) error { return patch(ctx, heldPods) })
 	uid := strings.TrimSpace(n.Kubectl(t, "get", "configmap", "kube-root-ca.crt", "--output=jsonpath={.metadata.uid}"))
 	lives := strings.Replace(ownerReference(`"apiVersion":"v1","kind":"ConfigMap","name":"kube-root-ca.crt"`), string(ice.UID), uid, 1)
-	s.isRefused("icecream", owners, func(ctx context.Context) error { return patch(ctx, []byte(lives)) })
+	s.RequireRefused("icecream", owners, func(ctx context.Context) error { return patch(ctx, []byte(lives)) })
 	n.Kubectl(t, "patch", "deployment", "vanilla", "--type=strategic", "-p", lives)
 	n.Kubectl(t, "patch", "deployment", "vanilla", "--type=strategic", "-p", string(held))
-	isAllowed(t, patch(t.Context(), image("registry.example/vanilla:2")))
+	lab.RequireAllowed(t, patch(t.Context(), image("registry.example/vanilla:2")))
 	n.Kubectl(t, "patch", "deployment", "vanilla", "--type=merge", "-p", `{"metadata":{"finalizers":null}}`) // or the namespace would stay
 	n.Kubectl(t, "patch", "deployment", "vanilla", "--type=strategic", "-p", `{"spec":{"template":{"metadata":{"labels":{"team":"dessert"}},"spec":{
 		"serviceAccountName": "default", "hostNetwork": true, "priorityClassName": "system-cluster-critical",
@@ -299,7 +226,7 @@ func TestStolenTokenAndDeployments(t *testing.T) {
 		"containers": [{"name": "sidecar", "image": "registry.example/sidecar:1", "securityContext": {"privileged": true, "capabilities": {"add": ["NET_ADMIN"]}},
 			"env": [{"name": "P", "valueFrom": {"secretKeyRef": {"name": "password", "key": "p", "optional": true}}}]}]}}}}`)
 	n.EventuallyReady(t, "vanilla")
-	isAllowed(t, patch(t.Context(), image("registry.example/vanilla:2")))
+	lab.RequireAllowed(t, patch(t.Context(), image("registry.example/vanilla:2")))
 	for change, words := range map[string]string{
 		string(privileged): "privileged",
 		`{"spec":{"template":{"spec":{"serviceAccountName":"builder"}}}}`:                                                                            "service account builder",
@@ -310,7 +237,7 @@ func TestStolenTokenAndDeployments(t *testing.T) {
 		`{"spec":{"template":{"spec":{"containers":[{"name":"sidecar","envFrom":[{"secretRef":{"name":"password"}}]}]}}}}`:                           "Secret password",
 		`{"spec":{"template":{"spec":{"initContainers":[{"name":"more","image":"registry.example/any:1","securityContext":{"privileged":true}}]}}}}`: "privileged",
 	} {
-		s.isRefused("icecream-pods", power+words, func(ctx context.Context) error { return patch(ctx, []byte(change)) })
+		s.RequireRefused("icecream-pods", power+words, func(ctx context.Context) error { return patch(ctx, []byte(change)) })
 	}
 	edit(t, n, "vanilla", `"image": "registry.example/vanilla:3"`)
 	eventuallyRunsImage(t, n, "vanilla", "vanilla", "registry.example/vanilla:3")
@@ -347,158 +274,26 @@ func TestOneNamespaceNeedsOnlyARole(t *testing.T) {
 	if err := create(lab.ServiceAccount); err == nil || !strings.Contains(err.Error(), "may only write Deployments that an Icecream controls") {
 		t.Errorf("the account of the controller gets: %v", err)
 	}
-	isAllowed(t, create("another"))
+	lab.RequireAllowed(t, create("another"))
 }
 
-// A stolen token writes no events but the controllers', and holds no Lease but theirs.
+// A stolen token writes no events but the controller's, and holds no Lease but its.
 func TestStolenTokenAndEvents(t *testing.T) {
 	t.Parallel()
 	s := newThief(t)
-	const own = "may only write their own events"
-	create := func(client kubernetes.Interface, name, source, reporter string, o metav1.CreateOptions) error {
-		_, err := client.CoreV1().Events(metav1.NamespaceDefault).Create(t.Context(), &corev1.Event{
-			ObjectMeta: metav1.ObjectMeta{Name: name}, Type: corev1.EventTypeNormal, Reason: "Stamped", Message: "m",
-			Source: corev1.EventSource{Component: source}, ReportingController: reporter,
-			InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: metav1.NamespaceDefault, Name: "p"},
-		}, o)
-		return err
-	}
-	patch := func(client kubernetes.Interface, name, patch string) error {
-		_, err := client.CoreV1().Events(metav1.NamespaceDefault).Patch(t.Context(), name, types.StrategicMergePatchType, []byte(patch), tryPatch)
-		return err
-	}
-	for _, name := range append(s.lab.OptionalControllers(t), "icecream") {
-		isAllowed(t, create(s.kube, "new", name+"-controller", name+"-controller", tryCreate))
-	}
-	isAllowed(t, create(s.kube, "new", "icecream-controller", "", tryCreate)) // as the recorder combines similar events
-	for _, names := range [][2]string{
-		{"kubelet", "kubelet"}, {"kubelet", "icecream-controller"}, {"icecream-controller", "kubelet"}, {"", "icecream-controller"}, {"", ""},
-	} {
-		s.isRefused("event", own, func(context.Context) error { return create(s.kube, "new", names[0], names[1], tryCreate) })
-		isAllowed(t, create(s.lab.Kube, "new", names[0], names[1], tryCreate))
-	}
-
-	// Its own events it may count, and make no other's. Others' it may not change at all.
-	isAllowed(t, create(s.lab.Kube, "its-own", "icecream-controller", "icecream-controller", metav1.CreateOptions{}))
-	isAllowed(t, create(s.lab.Kube, "kubelets", "kubelet", "kubelet", metav1.CreateOptions{}))
-	const count = `{"count":2,"lastTimestamp":"2026-11-21T11:48:40Z","message":"m"}`
-	isAllowed(t, patch(s.kube, "its-own", count))
-	for name, changes := range map[string][]string{
-		"its-own":  {`{"source":{"component":"kubelet"}}`, `{"reportingComponent":"kubelet"}`},
-		"kubelets": {count, `{"source":{"component":"icecream-controller"},"reportingComponent":"icecream-controller","message":"theirs"}`},
-	} {
-		for _, change := range changes {
-			s.isRefused("event", own, func(context.Context) error { return patch(s.kube, name, change) })
-			isAllowed(t, patch(s.lab.Kube, name, change))
-		}
-	}
-	const stay = `{"metadata":{"finalizers":["example.com/stay"]}}`
-	s.isRefused("event", "may not add finalizers", func(context.Context) error { return patch(s.kube, "its-own", stay) })
-	isAllowed(t, patch(s.lab.Kube, "its-own", stay))
-	// There is no way around it by the other group that has the same events.
-	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
-		Namespace: metav1.NamespaceDefault, Verb: "patch", Group: "events.k8s.io", Resource: "events", Name: "kubelets",
-	}}}
-	review, err := s.kube.AuthorizationV1().SelfSubjectAccessReviews().Create(t.Context(), review, metav1.CreateOptions{})
-	if err != nil || review.Status.Allowed {
-		t.Errorf("a patch by way of events.k8s.io is allowed: %v (%v)", review.Status, err)
-	}
-
-	lease := func(name string, finalizers ...string) error {
-		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name, Finalizers: finalizers}}
-		_, err := s.kube.CoordinationV1().Leases(lab.SystemNamespace).Create(t.Context(), lease, tryCreate)
-		return err
-	}
-	isAllowed(t, lease("k8s-controller"))
-	s.isRefused("lease", "may only write their leader-election Lease", func(context.Context) error { return lease("another") })
-	s.isRefused("lease", "may not add finalizers", func(context.Context) error { return lease("k8s-controller", "example.com/stay") })
+	s.RequireOwnEvents("icecream-controller")
+	s.RequireOwnLease()
 }
 
-// Every verb that the controllers' roles grant for writing, but for reviews, which are not
-// stored, and for status and finalizers of Icecreams, is an operation that a policy restricts. With none
-// of them can a finalizer be added. And the API server has understood every expression of all policies,
-// by the types of what they are about.
+// Every write that the controller's roles grant is one that a policy restricts, except of the status
+// and the finalizers of Icecreams.
 func TestEveryWriteOfTheRolesIsRestricted(t *testing.T) {
 	t.Parallel()
-	s := newThief(t)
-	ours := metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=k8s-controller"}
-	var policies *admissionregistrationv1.ValidatingAdmissionPolicyList
-	eventually(t, "all policies are checked", func() (err error) {
-		if policies, err = s.lab.Kube.AdmissionregistrationV1().ValidatingAdmissionPolicies().List(t.Context(), ours); err != nil {
-			return err
-		}
-		if len(policies.Items) < 5+len(s.lab.OptionalControllers(t)) { // of events, Leases, Deployments, their Pods and templates, too
-			return fmt.Errorf("there are %d", len(policies.Items))
-		}
-		for _, policy := range policies.Items {
-			if policy.Status.ObservedGeneration != policy.Generation || policy.Status.TypeChecking == nil {
-				return fmt.Errorf("%s is not", policy.Name)
-			}
-			for _, warning := range policy.Status.TypeChecking.ExpressionWarnings {
-				t.Errorf("%s: %s: %s", policy.Name, warning.FieldRef, warning.Warning)
-			}
-		}
-		return nil
-	})
-	operations := map[string]admissionregistrationv1.OperationType{
-		"create": admissionregistrationv1.Create, "update": admissionregistrationv1.Update, "patch": admissionregistrationv1.Update, "delete": admissionregistrationv1.Delete,
-	}
-	restricted := map[string]bool{
-		"UPDATE controller.nicoleh.io/icecreams/status": true, "UPDATE controller.nicoleh.io/icecreams/finalizers": true,
-		"CREATE authentication.k8s.io/tokenreviews": true, "CREATE authorization.k8s.io/subjectaccessreviews": true,
-	}
-	adds := map[string]bool{} // whether finalizers can be added to a resource
-	for _, policy := range policies.Items {
-		if policy.Spec.MatchConditions[0].Name != "is-the-controllers-account" {
-			continue // it restricts people
-		}
-		mayAdd := !slices.ContainsFunc(policy.Spec.Validations, func(v admissionregistrationv1.Validation) bool {
-			return strings.Contains(v.Expression, "object.metadata.?finalizers")
-		})
-		for _, rule := range policy.Spec.MatchConstraints.ResourceRules {
-			for _, operation := range rule.Operations {
-				restricted[string(operation)+" "+rule.APIGroups[0]+"/"+rule.Resources[0]] = true
-			}
-			if slices.Equal(rule.Operations, []admissionregistrationv1.OperationType{admissionregistrationv1.Delete}) {
-				continue
-			}
-			before, isKnown := adds[rule.Resources[0]]
-			adds[rule.Resources[0]] = mayAdd && (before || !isKnown)
-		}
-	}
-	for resource, mayAdd := range adds {
-		if mayAdd {
-			t.Errorf("no policy restricts the finalizers of %s", resource)
-		}
-	}
-	clusterRoles, err := s.lab.Kube.RbacV1().ClusterRoles().List(t.Context(), ours)
-	if err != nil {
-		t.Fatal(err)
-	}
-	roles, err := s.lab.Kube.RbacV1().Roles("").List(t.Context(), ours)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(clusterRoles.Items) < 2+len(s.lab.OptionalControllers(t)) || len(roles.Items) == 0 {
-		t.Errorf("there are %d ClusterRoles and %d Roles", len(clusterRoles.Items), len(roles.Items))
-	}
-	var rules []rbacv1.PolicyRule
-	for _, role := range clusterRoles.Items {
-		rules = append(rules, role.Rules...)
-	}
-	for _, role := range roles.Items {
-		rules = append(rules, role.Rules...)
-	}
-	for _, rule := range rules {
-		for _, verb := range rule.Verbs {
-			if slices.Contains([]string{"get", "list", "watch"}, verb) {
-				continue
-			}
-			for _, resource := range rule.Resources {
-				if !restricted[string(operations[verb])+" "+rule.APIGroups[0]+"/"+resource] {
-					t.Errorf("no policy restricts who may %s %s/%s", verb, rule.APIGroups[0], resource)
-				}
-			}
-		}
-	}
+	newThief(t).RequireRestricted("UPDATE controller.nicoleh.io/icecreams/status", "UPDATE controller.nicoleh.io/icecreams/finalizers")
+}
+
+// newThief boots a cluster, and steals the token of the controller's account.
+func newThief(t *testing.T) *lab.Thief {
+	t.Helper()
+	return NewLab(t, lab.Options{Nodes: 3}).NewThief(t)
 }

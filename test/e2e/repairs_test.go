@@ -89,7 +89,7 @@ func TestRepairsPassThePolicies(t *testing.T) {
 			}
 			want := n.Deployment(t, "vanilla")
 			if c.stays != "" {
-				want = patch(c.stays, tryPatch)
+				want = patch(c.stays, lab.TryPatch)
 			}
 			if diff := lab.Diff(asked(want), asked(patch(c.change, metav1.PatchOptions{}))); diff == "" {
 				t.Fatal("nothing has changed")

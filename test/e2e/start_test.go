@@ -137,7 +137,7 @@ func TestLeaseThatCannotBeReached(t *testing.T) {
 		start: func(t *testing.T, n *lab.Namespace) *lab.Controller {
 			t.Helper()
 			// Not under the service account that has to get along with its permissions.
-			n.Kubectl(t, "create", "rolebinding", "reading", "--clusterrole="+lab.IcecreamRole, "--serviceaccount="+n.Name+":reader")
+			n.Kubectl(t, "create", "rolebinding", "reading", "--clusterrole="+lab.ServiceAccount, "--serviceaccount="+n.Name+":reader")
 			kubeconfig := editKubeconfig(t, n.Lab.Kubeconfig(), func(c *clientcmdapi.Config) {
 				for _, user := range c.AuthInfos {
 					user.Impersonate = "system:serviceaccount:" + n.Name + ":reader"
@@ -164,7 +164,7 @@ func TestLeaseThatCannotBeReached(t *testing.T) {
 			c := tt.start(t, n)
 			n.Eventually(t, "the log says what the process is waiting for", func(context.Context) error {
 				for line := range strings.Lines(c.Log()) {
-					if containsAll(line, tt.words...) {
+					if lab.ContainsAll(line, tt.words...) {
 						return nil
 					}
 				}

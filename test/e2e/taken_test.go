@@ -26,7 +26,7 @@ func TestTakenNames(t *testing.T) {
 	requireKnown := func(known []string, args ...string) {
 		t.Helper()
 		found := 0
-		for _, name := range strings.FieldsFunc(kubectl(t, l, args...), func(r rune) bool { return strings.ContainsRune(" ,\n", r) }) {
+		for _, name := range strings.FieldsFunc(lab.Kubectl(t, l, args...), func(r rune) bool { return strings.ContainsRune(" ,\n", r) }) {
 			found++
 			if name, _, _ = strings.Cut(name, "."); !slices.Contains(known, name) && !strings.HasPrefix(name, "kube-") && !strings.HasPrefix(name, "system:") {
 				t.Errorf("hack/fork/taken.yaml has no %s", name)
@@ -41,7 +41,7 @@ func TestTakenNames(t *testing.T) {
 	requireKnown(append(taken.Accounts, "default"), "get", "namespaces", "-o=go-template={{range .items}}{{.metadata.name}} {{end}}")
 	requireKnown(taken.ClusterRoles, "get", "clusterroles", "-o=go-template={{range .items}}{{.metadata.name}} {{end}}")
 	var short []string
-	for line := range strings.Lines(kubectl(t, l, "api-resources", "--no-headers")) {
+	for line := range strings.Lines(lab.Kubectl(t, l, "api-resources", "--no-headers")) {
 		if fields := strings.Fields(line); len(fields) == 5 {
 			short = append(short, strings.Split(fields[1], ",")...)
 		}

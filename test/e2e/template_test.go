@@ -337,7 +337,7 @@ func TestOthersFieldsStayBesideTemplates(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !containsAll(string(raw), words...) || !metav1.IsControlledBy(live, ice) {
+		if !lab.ContainsAll(string(raw), words...) || !metav1.IsControlledBy(live, ice) {
 			t.Errorf("after %s, there is %s, want %q", after, raw, words)
 		}
 	}

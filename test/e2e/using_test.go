@@ -36,8 +36,8 @@ func manifests(t *testing.T, l *lab.Lab) (found map[string]string, page string) 
 func TestNextToAnIcecream(t *testing.T) {
 	t.Parallel()
 	n := NewNamespace(t)
-	kubectl(t, n.Lab, "apply", "-f", "testdata/verticalpodautoscaler.yaml")
-	kubectl(t, n.Lab, "wait", `--for=jsonpath={.status.conditions[?(@.type=="Established")].status}=True`, "-f", "testdata/verticalpodautoscaler.yaml")
+	lab.Kubectl(t, n.Lab, "apply", "-f", "testdata/verticalpodautoscaler.yaml")
+	lab.Kubectl(t, n.Lab, "wait", `--for=jsonpath={.status.conditions[?(@.type=="Established")].status}=True`, "-f", "testdata/verticalpodautoscaler.yaml")
 	found, _ := manifests(t, n.Lab)
 	for file, text := range found {
 		if !strings.HasPrefix(file, "template/") {
@@ -88,7 +88,7 @@ func TestTemplatesOfThePage(t *testing.T) {
 	if label == nil || removal == nil || misspelt == nil {
 		t.Fatal("the page does not name the label, the removal, or a misspelt field")
 	}
-	kubectl(t, n.Lab, "label", "namespace", n.Name, label[1])
+	lab.Kubectl(t, n.Lab, "label", "namespace", n.Name, label[1])
 	n.Kubectl(t, "create", "serviceaccount", "reader")
 	n.Kubectl(t, "create", "secret", "generic", "password", "--from-literal=PASSWORD=secret")
 	const container = `{.spec.template.spec.containers[?(@.name=="icecream")]`

@@ -58,7 +58,7 @@ func TestPermissionRevokedAndGrantedAgain(t *testing.T) {
 	}
 
 	bindings := l.Kube.RbacV1().ClusterRoleBindings()
-	binding, err := bindings.Get(t.Context(), lab.IcecreamRole, metav1.GetOptions{})
+	binding, err := bindings.Get(t.Context(), lab.ServiceAccount, metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

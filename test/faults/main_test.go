@@ -3,19 +3,18 @@
 package faults
 
 import (
-	"errors"
 	"testing"
 
 	"nicoleh.io/k8s-controller/test/lab"
 )
 
 func TestMain(m *testing.M) {
-	lab.Main(m, func(int) error { return errors.Join(shared.Close(), binaries.Remove()) })
+	lab.Main(m, func(int) error { return suite.Close(&shared) })
 }
 
 // The controller and the cluster that tests share. A test that breaks the cluster must not be
 // parallel: such tests come first, one by one.
 var (
-	binaries lab.Binaries
-	shared   = lab.Shared{Binaries: &binaries}
+	suite  = lab.Suite{Program: lab.Icecream}
+	shared = lab.Shared{Suite: &suite}
 )

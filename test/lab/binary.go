@@ -68,12 +68,6 @@ type built struct {
 	err    error
 }
 
-// Controller returns the path of the controller.
-func (b *Binaries) Controller(t testing.TB) string {
-	t.Helper()
-	return b.Path(t, ".")
-}
-
 // Path returns the path of the program that is in that directory of the repository.
 func (b *Binaries) Path(t testing.TB, program string) string {
 	t.Helper()

@@ -56,12 +56,12 @@ type Controller struct {
 // lastNumber is the number of the controller that was created last.
 var lastNumber atomic.Int64
 
-// StartController starts a controller with the permissions of artifacts/ and stops it at
+// StartController starts the program with the permissions of its manifests and stops it at
 // the end of the test. The test fails if the controller does not stop cleanly on request,
 // or if its log contains a data race or a panic.
 func (l *Lab) StartController(t testing.TB, flags ...string) *Controller {
 	t.Helper()
-	c, err := l.NewController(t.Context(), SystemNamespace, ServiceAccount, flags...)
+	c, err := l.NewController(t.Context(), l.program.Namespace, l.program.Account, flags...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +70,7 @@ func (l *Lab) StartController(t testing.TB, flags ...string) *Controller {
 }
 
 // StartController starts a controller that is restricted to the namespace. Its only
-// permissions are those of a Role in the namespace, with the rules of artifacts/. If a
+// permissions are those of a Role in the namespace, with the rules of the manifests. If a
 // test starts several controllers in a namespace with -leader-elect, one of them leads.
 // The controller stops at the end of the test; see [Lab.StartController].
 func (n *Namespace) StartController(t testing.TB, flags ...string) *Controller {
@@ -78,7 +78,7 @@ func (n *Namespace) StartController(t testing.TB, flags ...string) *Controller {
 	if err := n.grant(t.Context()); err != nil {
 		t.Fatalf("granting the controller its Role: %v", err)
 	}
-	c, err := n.Lab.NewController(t.Context(), n.Name, ServiceAccount, append(n.flags(), flags...)...)
+	c, err := n.Lab.NewController(t.Context(), n.Name, n.Lab.program.Account, append(n.flags(), flags...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -341,30 +341,31 @@ func (c *Controller) kill(signal os.Signal) error {
 }
 
 // grant creates a service account in the namespace, and a Role that grants it the rules of
-// the ClusterRole in artifacts/.
+// the ClusterRole in the manifests.
 func (n *Namespace) grant(ctx context.Context) error {
-	rules, err := n.Lab.Kube.RbacV1().ClusterRoles().Get(ctx, IcecreamRole, metav1.GetOptions{})
+	system, name := n.Lab.program.Namespace, n.Lab.program.Account
+	rules, err := n.Lab.Kube.RbacV1().ClusterRoles().Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return err
 	}
-	lease, err := n.Lab.Kube.RbacV1().Roles(SystemNamespace).Get(ctx, ServiceAccount+"-leader-election", metav1.GetOptions{})
+	lease, err := n.Lab.Kube.RbacV1().Roles(system).Get(ctx, name+"-leader-election", metav1.GetOptions{})
 	if err != nil {
 		return err
 	}
-	account, rbac, name := n.Lab.Kube.CoreV1().ServiceAccounts(n.Name), n.Lab.Kube.RbacV1(), metav1.ObjectMeta{Name: ServiceAccount}
-	_, err = account.Create(ctx, &corev1.ServiceAccount{ObjectMeta: name}, metav1.CreateOptions{})
+	account, rbac, named := n.Lab.Kube.CoreV1().ServiceAccounts(n.Name), n.Lab.Kube.RbacV1(), metav1.ObjectMeta{Name: name}
+	_, err = account.Create(ctx, &corev1.ServiceAccount{ObjectMeta: named}, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
 		return nil // an earlier controller of the namespace needed it, too
 	} else if err != nil {
 		return err
 	}
-	if _, err := rbac.Roles(n.Name).Create(ctx, &rbacv1.Role{ObjectMeta: name, Rules: append(rules.Rules, lease.Rules...)}, metav1.CreateOptions{}); err != nil {
+	if _, err := rbac.Roles(n.Name).Create(ctx, &rbacv1.Role{ObjectMeta: named, Rules: append(rules.Rules, lease.Rules...)}, metav1.CreateOptions{}); err != nil {
 		return err
 	}
 	_, err = rbac.RoleBindings(n.Name).Create(ctx, &rbacv1.RoleBinding{
-		ObjectMeta: name,
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: ServiceAccount},
-		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: n.Name, Name: ServiceAccount}},
+		ObjectMeta: named,
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: name},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: n.Name, Name: name}},
 	}, metav1.CreateOptions{})
 	return err
 }

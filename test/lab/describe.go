@@ -23,11 +23,14 @@ func (n *Namespace) Describe() string {
 		}
 		fmt.Fprintf(&out, "--- %s\n%s", what, lastLines(text, describedLines))
 	}
-	for _, args := range [][]string{
-		{"get", "icecreams", "-o", `jsonpath={range .items[*]}{.metadata.name}: generation {.metadata.generation}, spec {.spec}{"\n"}{range .status.conditions[*]}  {.type}={.status} of generation {.observedGeneration}: {.reason}: {.message}{"\n"}{end}{end}`},
+	shown := [][]string{
 		{"get", "deployments,replicasets,pods", "-o", "wide"},
 		{"get", "events", "--sort-by=.metadata.creationTimestamp"},
-	} {
+	}
+	if n.Lab.program.hasIcecreams() {
+		shown = append(shown, []string{"get", "icecreams", "-o", `jsonpath={range .items[*]}{.metadata.name}: generation {.metadata.generation}, spec {.spec}{"\n"}{range .status.conditions[*]}  {.type}={.status} of generation {.observedGeneration}: {.reason}: {.message}{"\n"}{end}{end}`})
+	}
+	for _, args := range shown {
 		text, err := n.TryKubectl(ctx, "", args...)
 		list("kubectl "+args[0]+" "+args[1], text, err)
 	}

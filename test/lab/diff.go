@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/google/go-cmp/cmp"
@@ -11,6 +12,11 @@ const maxText = 8 << 10
 
 // Diff is cmp.Diff for values of any size.
 func Diff(want, got any, opts ...cmp.Option) string { return Clip(cmp.Diff(want, got, opts...)) }
+
+// ContainsAll reports whether text contains all of the words.
+func ContainsAll(text string, words ...string) bool {
+	return !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(text, word) })
+}
 
 // Clip leaves out the middle of a text that is too long to be read.
 func Clip(text string) string {

@@ -26,6 +26,16 @@ func (l *Lab) TryKubectl(ctx context.Context, stdin string, args ...string) (str
 	return stdout.String(), nil
 }
 
+// Kubectl runs kubectl as an administrator. It must succeed. Kubectl returns its standard output.
+func Kubectl(t testing.TB, l *Lab, args ...string) string {
+	t.Helper()
+	output, err := l.TryKubectl(t.Context(), "", args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return output
+}
+
 // Kubectl runs kubectl in the namespace and returns its standard output.
 func (n *Namespace) Kubectl(t testing.TB, args ...string) string {
 	t.Helper()

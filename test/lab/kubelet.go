@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"os"
 	"os/exec"
 	"slices"
@@ -40,11 +41,11 @@ type container struct {
 // hasProcess is the finalizer of a Pod while its process runs.
 const hasProcess = "local-cluster/process"
 
-// RunPods runs a controller process for each Pod in the namespace that matches the label
-// selector, until the end of the test. The test fails if a process does not start or does
-// not stop cleanly.
-func (l *Lab) RunPods(t testing.TB, namespace, labels string) *Kubelet {
+// RunPods runs a controller process for each Pod of the program's Deployment, until the end of the
+// test. The test fails if a process does not start or does not stop cleanly.
+func (l *Lab) RunPods(t testing.TB) *Kubelet {
 	t.Helper()
+	namespace, labels := l.program.Namespace, "app.kubernetes.io/name="+l.program.Account
 	k := &Kubelet{lab: l, running: map[types.UID]container{}}
 	ctx, cancel := context.WithCancel(context.Background())
 	var watching sync.WaitGroup
@@ -74,6 +75,62 @@ func (k *Kubelet) Controllers() (running []*Controller) {
 		running = append(running, c.Controller)
 	}
 	return running
+}
+
+// RequireRolledOut waits until the latest Pods of the Deployment are ready, and the others gone.
+func (k *Kubelet) RequireRolledOut(t testing.TB) {
+	t.Helper()
+	Kubectl(t, k.lab, "-n", k.lab.program.Namespace, "rollout", "status", "--timeout", Timeout.String(), "deployment/"+k.lab.program.Account)
+}
+
+// RequireMetrics waits until two replicas run, which are ready, one of them leads, and the leader's
+// metrics contain that. It requires that the metrics are for those who may get them, and for
+// nobody else. Replicas that the last update has replaced may be still about to end.
+func (k *Kubelet) RequireMetrics(t testing.TB, leaders string) {
+	t.Helper()
+	name := k.lab.program.Account
+	for _, account := range []string{"prometheus", "curious"} {
+		Kubectl(t, k.lab, "-n", "default", "create", "serviceaccount", account)
+	}
+	Kubectl(t, k.lab, "create", "clusterrolebinding", "prometheus", "--clusterrole="+name+"-metrics-reader", "--serviceaccount=default:prometheus")
+	token := func(account string) string {
+		return strings.TrimSpace(Kubectl(t, k.lab, "-n", "default", "create", "token", account))
+	}
+	requests := []struct {
+		path, who, token string
+		code             int
+		text             string // that is in the answer
+	}{
+		{"/readyz?verbose", "a kubelet", "", http.StatusOK, ""},
+		{"/metrics", "nobody", "", http.StatusUnauthorized, ""},
+		{"/metrics", "somebody who made a token up", "sesame", http.StatusUnauthorized, ""},
+		{"/metrics", "somebody without permission", token("curious"), http.StatusForbidden, ""},
+		{"/metrics", "Prometheus", token("prometheus"), http.StatusOK, "leader_election_master_status"},
+	}
+	Eventually(t, "two replicas run and one of them leads, as those may know who may", func() error {
+		replicas, leading := k.Controllers(), 0
+		for _, c := range replicas {
+			for _, r := range requests {
+				code, body, err := c.TryGet(t, r.path, r.token)
+				if err != nil {
+					return err
+				}
+				if code != r.code || !strings.Contains(body, r.text) || code != http.StatusOK && strings.Contains(body, "controller_") {
+					return fmt.Errorf("%s gets %s with %d: %s", r.who, r.path, code, body)
+				}
+				if strings.Contains(body, `leader_election_master_status{name="`+name+`"} 1`) {
+					leading++
+					if !strings.Contains(body, leaders) {
+						return fmt.Errorf("the leader's metrics have no %s: %s", leaders, body)
+					}
+				}
+			}
+		}
+		if len(replicas) != 2 || leading != 1 {
+			return fmt.Errorf("%d of %d replicas say that they lead", leading, len(replicas))
+		}
+		return nil
+	})
 }
 
 // sync starts a controller for each running Pod that has none, and stops the controllers

@@ -29,14 +29,6 @@ import (
 // than necessary, so that no test fails because the machine is busy.
 const Timeout = 4 * time.Minute
 
-// Names in artifacts/service-account.yaml and artifacts/rbac-icecream.yaml.
-const (
-	SystemNamespace = "k8s-controller-system"
-	ServiceAccount  = "k8s-controller"
-	// IcecreamRole is the ClusterRole with the rules of the Icecream controller.
-	IcecreamRole = "k8s-controller-icecream"
-)
-
 // withoutSpreading is the scheduler's configuration for very many Pods: by default, it counts
 // all Pods of a Deployment, on all nodes, before it places another one.
 const withoutSpreading = `
@@ -48,23 +40,27 @@ profiles:
 
 // Options configure a Lab.
 type Options struct {
-	// Binary is the path of the controller's binary; see BuildController.
+	// Program is the program to test. The zero value means Icecream.
+	Program Program
+	// Binary is the path of the program's binary; see BuildController.
 	Binary string
 	// Nodes is the number of nodes. Zero means the default of package cluster.
 	Nodes int
 	// WithoutSpreading makes the scheduler place Pods wherever they fit, which takes the same
 	// time however many there are.
 	WithoutSpreading bool
-	// Bare skips the installation of the artifacts, for tests that install them.
+	// Bare skips the installation of the manifests, for tests that install them.
 	Bare bool
-	// Privileges, if not nil, records which permissions the controllers used in the Lab,
-	// when the Lab is closed.
-	Privileges *Privileges
 	// Log receives the progress of the cluster's start. Nil discards it.
 	Log io.Writer
+
+	// privileges, if not nil, records which permissions of the accounts were used in the Lab,
+	// when the Lab is closed.
+	privileges *privileges
+	accounts   []string
 }
 
-// Lab is a cluster to test the controller on.
+// Lab is a cluster to test a program on.
 type Lab struct {
 	*cluster.Cluster
 
@@ -73,10 +69,12 @@ type Lab struct {
 	Icecreams versioned.Interface
 	Dynamic   dynamic.Interface
 
+	program    Program
 	binary     string
-	root       string // the root directory of the repository
-	invariants *invariantChecker
-	privileges *Privileges
+	root       string            // the root directory of the repository
+	invariants *invariantChecker // nil without Icecreams
+	privileges *privileges
+	accounts   []string
 
 	mu          sync.Mutex
 	audit       cluster.AuditReader
@@ -94,6 +92,9 @@ func (l *Lab) StartComponent(ctx context.Context, component cluster.Component) e
 
 // Open starts a Lab. The caller must Close it.
 func Open(ctx context.Context, o Options) (*Lab, error) {
+	if o.Program.Main == "" {
+		o.Program = Icecream
+	}
 	root, err := repository()
 	if err != nil {
 		return nil, err
@@ -106,7 +107,15 @@ func Open(ctx context.Context, o Options) (*Lab, error) {
 	if err != nil {
 		return nil, fmt.Errorf("starting the cluster: %w", err)
 	}
-	l := &Lab{Cluster: c, binary: o.Binary, root: root, privileges: o.Privileges, audit: cluster.AuditReader{Path: c.AuditLog()}}
+	l := &Lab{
+		Cluster:    c,
+		program:    o.Program,
+		binary:     o.Binary,
+		root:       root,
+		privileges: o.privileges,
+		accounts:   o.accounts,
+		audit:      cluster.AuditReader{Path: c.AuditLog()},
+	}
 	if err := l.setUp(ctx, o.Bare); err != nil {
 		return nil, errors.Join(err, c.Stop())
 	}
@@ -130,32 +139,36 @@ func New(t testing.TB, o Options) *Lab {
 }
 
 // Close stops the cluster. It returns an error for each wrong status that was written in
-// the cluster, and for each request of a controller that a policy of artifacts/ denied.
+// the cluster, and for each request of a controller that a policy of its manifests denied.
 func (l *Lab) Close() error {
-	err := errors.Join(l.invariants.stop(), l.checkDenials())
-	err = errors.Join(err, l.LearnPrivileges())
+	err := errors.Join(l.checkDenials(), l.LearnPrivileges())
+	if l.invariants != nil {
+		err = errors.Join(err, l.invariants.stop())
+	}
 	if died := l.Err(); died != nil {
 		err = errors.Join(err, fmt.Errorf("a component of the cluster exited: %w", died))
 	}
 	return errors.Join(err, l.Stop())
 }
 
-// LearnPrivileges records in Options.Privileges which permissions the controllers have used
-// so far. Only the first call has an effect. A test that deletes roles must call it before
-// it does so; otherwise Close calls it.
-func (l *Lab) LearnPrivileges() error {
+// LearnPrivileges records for the [Suite] which permissions have been used so far. Only the
+// first call has an effect. A test that deletes roles must call it before it does so; otherwise
+// Close calls it.
+func (l *Lab) LearnPrivileges() (err error) {
 	if l.privileges == nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), Timeout)
 	defer cancel()
-	err := l.privileges.read(ctx, l)
+	for _, account := range l.accounts {
+		err = errors.Join(err, l.privileges.read(ctx, l, account))
+	}
 	l.privileges = nil
 	return err
 }
 
-// setUp creates the clients, installs the artifacts unless the Lab is bare, and starts the
-// invariant checker.
+// setUp creates the clients, installs the program's manifests unless the Lab is bare, and starts
+// the invariant checker if there will be Icecreams.
 func (l *Lab) setUp(ctx context.Context, isBare bool) (err error) {
 	if l.Kube, err = kubernetes.NewForConfig(l.RESTConfig()); err != nil {
 		return err
@@ -172,17 +185,21 @@ func (l *Lab) setUp(ctx context.Context, isBare bool) (err error) {
 			return err
 		}
 	}
-	l.invariants, err = startInvariantChecker(l.Dynamic)
+	if l.program.hasIcecreams() {
+		l.invariants, err = startInvariantChecker(l.Dynamic)
+	}
 	return err
 }
 
-// install installs the artifacts, and waits until they are in force.
+// install installs the program's manifests, and waits until they are in force.
 func (l *Lab) install(ctx context.Context) error {
-	if err := InstallCRD(l.Cluster); err != nil {
-		return err
+	if l.program.hasIcecreams() {
+		if err := InstallCRD(l.Cluster); err != nil {
+			return err
+		}
 	}
-	for _, artifact := range []string{"artifacts/service-account.yaml", "artifacts/rbac-icecream.yaml"} {
-		if _, err := l.TryKubectl(ctx, "", "apply", "-f", l.Path(artifact)); err != nil {
+	for _, manifest := range l.program.Manifests {
+		if _, err := l.TryKubectl(ctx, "", "apply", "-f", l.Path(manifest)); err != nil {
 			return err
 		}
 	}
@@ -219,8 +236,10 @@ func (l *Lab) NewNamespace(t testing.TB) *Namespace {
 	}
 	n := &Namespace{Name: made.Name, Lab: l}
 	t.Cleanup(func() {
-		for _, err := range l.invariants.takeViolations(n.Name) {
-			t.Error(err)
+		if l.invariants != nil {
+			for _, err := range l.invariants.takeViolations(n.Name) {
+				t.Error(err)
+			}
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 		defer cancel()

@@ -46,10 +46,8 @@ func Main(m *testing.M, end func(code int) error) {
 
 // Shared is a Lab that tests share. It is opened for the first test that needs it.
 type Shared struct {
-	// Binaries has the controller that runs in the Lab.
-	Binaries *Binaries
-	// Privileges is that of [Options].
-	Privileges *Privileges
+	// Suite is the tests.
+	Suite *Suite
 	// Flags are those of a controller for all namespaces. Nil means that there is none.
 	Flags []string
 
@@ -70,7 +68,7 @@ func (s *Shared) NewNamespace(t testing.TB) *Namespace {
 // Lab returns the Lab.
 func (s *Shared) Lab(t testing.TB) *Lab {
 	t.Helper()
-	path := s.Binaries.Controller(t)
+	path := s.Suite.Path(t, s.Suite.Program.Main)
 	s.once.Do(func() { s.err = s.open(path) })
 	if s.err != nil {
 		t.Fatal(s.err)
@@ -82,10 +80,10 @@ func (s *Shared) open(path string) (err error) {
 	// Later tests need the cluster, too, so it must not end with the first test's
 	// context.
 	ctx := context.Background()
-	if s.lab, err = Open(ctx, Options{Binary: path, Privileges: s.Privileges}); err != nil || s.Flags == nil {
+	if s.lab, err = Open(ctx, s.Suite.options(Options{}, path)); err != nil || s.Flags == nil {
 		return err
 	}
-	if s.controller, err = s.lab.NewController(ctx, SystemNamespace, ServiceAccount, s.Flags...); err != nil {
+	if s.controller, err = s.lab.NewController(ctx, s.lab.program.Namespace, s.lab.program.Account, s.Flags...); err != nil {
 		return err
 	}
 	return s.controller.Launch()

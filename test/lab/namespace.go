@@ -139,6 +139,18 @@ func (n *Namespace) Eventually(t testing.TB, what string, check func(ctx context
 	}
 }
 
+// Eventually is [Namespace.Eventually] for what is in no namespace, or in several.
+func Eventually(t testing.TB, what string, check func() error) {
+	t.Helper()
+	var err error
+	for end := time.Now().Add(Timeout); time.Now().Before(end); time.Sleep(pollEvery) {
+		if err = check(); err == nil {
+			return
+		}
+	}
+	t.Fatalf("it did not come about that %s: %v", what, err)
+}
+
 // Consistently requires that check keeps returning nil for a while. It is for events that must
 // not happen; it does not notice an event that would happen later. The argument what is a
 // clause that states the condition, as in [Namespace.Eventually].

@@ -17,18 +17,18 @@ import (
 	"nicoleh.io/k8s-controller/hack/local-cluster/cluster"
 )
 
-// Privileges compares what the roles of artifacts/ grant to what controllers make
+// privileges compares what roles grant to accounts with what processes under these accounts make
 // use of, over several Labs. It is safe for concurrent use.
-type Privileges struct {
+type privileges struct {
 	mu        sync.Mutex
 	granted   map[string]bool
 	used      map[string]bool
 	forbidden map[string]bool
 }
 
-// Unused are the permissions that nobody made use of, such as
-// "update apps/deployments", and Forbidden the requests that were refused.
-func (p *Privileges) Unused() []string {
+// unused returns the permissions that nobody made use of, such as "account: update
+// apps/deployments".
+func (p *privileges) unused() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	unused := maps.Clone(p.granted)
@@ -36,17 +36,18 @@ func (p *Privileges) Unused() []string {
 	return slices.Sorted(maps.Keys(unused))
 }
 
-// Forbidden are the requests that were refused for want of a permission.
-func (p *Privileges) Forbidden() []string {
+// forbiddenRequests returns the requests that were refused for want of a permission.
+func (p *privileges) forbiddenRequests() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Sorted(maps.Keys(p.forbidden))
 }
 
-// read adds what the Lab's roles grant, and what its audit log has of controllers
-// under the service account of artifacts/, in whichever namespace.
-func (p *Privileges) read(ctx context.Context, l *Lab) error {
-	rules, rulesErr := l.boundRules(ctx)
+// read adds what the Lab's roles grant to a service account of that name, in whichever namespace,
+// and what the audit log has of processes under it. Requests that tests make with its token do not
+// count.
+func (p *privileges) read(ctx context.Context, l *Lab, account string) error {
+	rules, rulesErr := l.boundRules(ctx, account)
 	requests, auditErr := l.AllRequests()
 	if err := errors.Join(rulesErr, auditErr); err != nil {
 		return fmt.Errorf("comparing permissions: %w", err)
@@ -59,14 +60,16 @@ func (p *Privileges) read(ctx context.Context, l *Lab) error {
 	}
 	for _, rule := range rules {
 		for _, permission := range permissions(rule) {
-			p.granted[permission] = true
+			p.granted[account+": "+permission] = true
 		}
 	}
 	for _, e := range requests {
-		if !strings.HasPrefix(e.User, "system:serviceaccount:") || !strings.HasSuffix(e.User, ":"+ServiceAccount) || e.Resource == "" {
+		if !strings.HasPrefix(e.User, "system:serviceaccount:") || !strings.HasSuffix(e.User, ":"+account) ||
+			!strings.HasPrefix(e.UserAgent, agentPrefix) || e.Resource == "" {
 			continue
 		}
 		for _, permission := range permissionsFor(e) {
+			permission = account + ": " + permission
 			switch {
 			case e.Decision == "allow":
 				p.used[permission] = true
@@ -92,11 +95,11 @@ func permissionsFor(e *cluster.AuditEvent) []string {
 	return found
 }
 
-// boundRules are those of all roles that are bound to the service account of
-// artifacts/, in whichever namespace.
-func (l *Lab) boundRules(ctx context.Context) (rules []rbacv1.PolicyRule, err error) {
-	isController := func(s rbacv1.Subject) bool {
-		return s.Kind == rbacv1.ServiceAccountKind && s.Name == ServiceAccount
+// boundRules returns the rules of all roles that are bound to a service account of that name, in
+// whichever namespace.
+func (l *Lab) boundRules(ctx context.Context, account string) (rules []rbacv1.PolicyRule, err error) {
+	isAccount := func(s rbacv1.Subject) bool {
+		return s.Kind == rbacv1.ServiceAccountKind && s.Name == account
 	}
 	rbac := l.Kube.RbacV1()
 	everywhere, err := rbac.ClusterRoleBindings().List(ctx, metav1.ListOptions{})
@@ -104,7 +107,7 @@ func (l *Lab) boundRules(ctx context.Context) (rules []rbacv1.PolicyRule, err er
 		return nil, err
 	}
 	for _, binding := range everywhere.Items {
-		if slices.ContainsFunc(binding.Subjects, isController) {
+		if slices.ContainsFunc(binding.Subjects, isAccount) {
 			role, err := rbac.ClusterRoles().Get(ctx, binding.RoleRef.Name, metav1.GetOptions{})
 			if apierrors.IsNotFound(err) {
 				continue // a test may have uninstalled it
@@ -120,7 +123,7 @@ func (l *Lab) boundRules(ctx context.Context) (rules []rbacv1.PolicyRule, err er
 		return nil, err
 	}
 	for _, binding := range somewhere.Items {
-		if binding.RoleRef.Kind == "Role" && slices.ContainsFunc(binding.Subjects, isController) {
+		if binding.RoleRef.Kind == "Role" && slices.ContainsFunc(binding.Subjects, isAccount) {
 			role, err := rbac.Roles(binding.Namespace).Get(ctx, binding.RoleRef.Name, metav1.GetOptions{})
 			if apierrors.IsNotFound(err) {
 				continue // of a namespace that is ending

@@ -29,7 +29,7 @@ func (n *Namespace) StartControllerThrough(t testing.TB, middleware func(apiServ
 		t.Fatal(err)
 	}
 	c := n.Lab.NewControllerWith(append(append([]string{"-kubeconfig=" + kubeconfig}, n.flags()...), flags...)...)
-	c.User = "system:serviceaccount:" + n.Name + ":" + ServiceAccount
+	c.User = "system:serviceaccount:" + n.Name + ":" + n.Lab.program.Account
 	n.Controller = c
 	c.StartForTest(t)
 	return c
@@ -57,7 +57,7 @@ func (l *Lab) proxy(t testing.TB, middleware func(apiServer http.Handler) http.H
 // kubeconfigFor writes a kubeconfig for the namespace's controller, which connects to the
 // proxy instead of the API server, and returns its path.
 func (l *Lab) kubeconfigFor(ctx context.Context, namespace string, proxy *httptest.Server, dir string) (string, error) {
-	path, err := l.ServiceAccountKubeconfig(ctx, namespace, ServiceAccount)
+	path, err := l.ServiceAccountKubeconfig(ctx, namespace, l.program.Account)
 	if err != nil {
 		return "", err
 	}

@@ -1,8 +1,7 @@
-package e2e
+package nodereboot
 
 import (
 	"fmt"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,23 +15,20 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"nicoleh.io/k8s-controller/apps/nodereboot/request"
-	"nicoleh.io/k8s-controller/hack/local-cluster/cluster"
 	"nicoleh.io/k8s-controller/test/lab"
 )
 
 const (
-	agentNamespace = "k8s-controller-reboot-agent"
-	agentName      = "k8s-controller-reboot-agent"
+	agentNamespace = "nodereboot-agent"
+	agentName      = "nodereboot-agent"
 )
 
-// newNodes boots a cluster with so many nodes, each with a Pod of the DaemonSet in
-// artifacts/.
+// newNodes boots a cluster with so many nodes, each with a Pod of the agents' DaemonSet. The
+// controller's own Pods, which do nothing and would hold drains up, are gone.
 func newNodes(t *testing.T, nodes int) *lab.Lab {
 	t.Helper()
-	l := NewLab(t, lab.Options{Nodes: nodes})
-	for _, artifact := range []string{"artifacts/rbac-nodereboot.yaml", "artifacts/reboot-agent.yaml"} {
-		kubectl(t, l, "apply", "-f", l.Path(artifact))
-	}
+	l := suite.NewLab(t, lab.Options{Nodes: nodes})
+	lab.Kubectl(t, l, "scale", "deployment/nodereboot", "--namespace=nodereboot-system", "--replicas=0")
 	return l
 }
 
@@ -48,7 +44,7 @@ type machine struct {
 
 func newMachine(t *testing.T, l *lab.Lab, node string, flags ...string) *machine {
 	t.Helper()
-	binary := binaries.Path(t, "./apps/nodereboot/reboot-agent")
+	binary := suite.Path(t, "./apps/nodereboot/reboot-agent")
 	dir := t.TempDir()
 	m := &machine{t: t, lab: l, node: node, boot: filepath.Join(dir, "boot_id"), commands: filepath.Join(dir, "commands")}
 	m.write(m.boot, "boot-1\n")
@@ -72,7 +68,7 @@ func newMachine(t *testing.T, l *lab.Lab, node string, flags ...string) *machine
 func tokenOf(t *testing.T, l *lab.Lab, node string) string {
 	t.Helper()
 	pod := ""
-	eventually(t, "there is an agent's Pod on "+node, func() (err error) {
+	lab.Eventually(t, "there is an agent's Pod on "+node, func() (err error) {
 		pod, err = l.TryKubectl(t.Context(), "", "get", "pods", "-n="+agentNamespace, "--field-selector=spec.nodeName="+node, "-o=jsonpath={.items[0].metadata.name}")
 		return err
 	})
@@ -82,7 +78,7 @@ func tokenOf(t *testing.T, l *lab.Lab, node string) string {
 // newToken returns a new token of the agents' account.
 func newToken(t *testing.T, l *lab.Lab, flags ...string) string {
 	t.Helper()
-	return strings.TrimSpace(kubectl(t, l, append([]string{"create", "token", agentName, "-n=" + agentNamespace}, flags...)...))
+	return strings.TrimSpace(lab.Kubectl(t, l, append([]string{"create", "token", agentName, "-n=" + agentNamespace}, flags...)...))
 }
 
 func (m *machine) write(path, content string) {
@@ -147,7 +143,7 @@ func (m *machine) isDone() error {
 // does what a reboot would do: the boot ID changes, and the agent is started again.
 func (m *machine) goDown() {
 	m.t.Helper()
-	eventually(m.t, m.node+" runs the reboot command", func() error {
+	lab.Eventually(m.t, m.node+" runs the reboot command", func() error {
 		if m.reboots() == 0 {
 			return fmt.Errorf("the command was not run, and its annotations are %v", m.get().Annotations)
 		}
@@ -173,7 +169,7 @@ func protect(t *testing.T, l *lab.Lab, node string) {
 	if _, err := l.TryKubectl(t.Context(), policy, "apply", "--filename=-"); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the policy protects "+node, func() error {
+	lab.Eventually(t, "the policy protects "+node, func() error {
 		_, err := l.TryKubectl(t.Context(), "", "annotate", "node", node, "--dry-run=server", request.Next+"=")
 		if err == nil || !strings.Contains(err.Error(), "hands off") {
 			return fmt.Errorf("it does not: %w", err)
@@ -191,7 +187,7 @@ func TestNodeReboot(t *testing.T) {
 	protected, fresh, cordoned := newMachine(t, l, "node-1"), newMachine(t, l, "node-2"), newMachine(t, l, "node-3")
 	protected.ask()
 	protected.agent.StartForTest(t)
-	l.StartController(t, "-controllers=nodereboot", "-nodereboot-max-unavailable=2")
+	l.StartController(t, "-max-unavailable=2")
 	cordoned.patch(`{"spec":{"unschedulable":true}}`)
 	machines := []*machine{fresh, cordoned}
 	for _, m := range machines {
@@ -202,7 +198,7 @@ func TestNodeReboot(t *testing.T) {
 	}
 	for _, m := range machines {
 		m.goDown()
-		eventually(t, "the reboot is done", m.isDone)
+		lab.Eventually(t, "the reboot is done", m.isDone)
 	}
 	for _, m := range machines {
 		n := m.get()
@@ -210,33 +206,9 @@ func TestNodeReboot(t *testing.T) {
 			t.Errorf("%s was rebooted %d times, is cordoned: %t, and has the annotations %v", m.node, m.reboots(), n.Spec.Unschedulable, n.Annotations)
 		}
 	}
-	told := kubectl(t, l, "get", "events", "--field-selector=involvedObject.name=node-1,reason=RebootWaiting")
-	if !containsAll(told, "(Refused)", "hands off") {
+	told := lab.Kubectl(t, l, "get", "events", "--field-selector=involvedObject.name=node-1,reason=RebootWaiting")
+	if !lab.ContainsAll(told, "(Refused)", "hands off") {
 		t.Errorf("about the protected node, the events are\n%s", told)
-	}
-	requireAgentsLeastPrivilege(t, l)
-}
-
-// requireAgentsLeastPrivilege fails the test if an agent was refused something that it
-// needs, or if its role grants something that no agent has used.
-func requireAgentsLeastPrivilege(t *testing.T, l *lab.Lab) {
-	t.Helper()
-	role, err := l.Kube.RbacV1().ClusterRoles().Get(t.Context(), agentName, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	requests := l.Requests(t).By("system:serviceaccount:" + agentNamespace + ":" + agentName).Where(func(e *cluster.AuditEvent) bool {
-		return !strings.Contains(e.RequestURI, "dryRun=") // the agent tries what it must not do
-	})
-	for _, rule := range role.Rules {
-		for _, verb := range rule.Verbs {
-			if len(requests.Resource(rule.Resources[0]).Where(func(e *cluster.AuditEvent) bool { return e.Verb == verb })) == 0 {
-				t.Errorf("the role allows what the agent does not need: %s %s", verb, rule.Resources[0])
-			}
-		}
-	}
-	if refused := requests.Code(http.StatusForbidden); len(refused) > 0 {
-		t.Errorf("the agent is not allowed what it needs: %s", refused)
 	}
 }
 
@@ -245,13 +217,13 @@ func requireAgentsLeastPrivilege(t *testing.T, l *lab.Lab) {
 func TestNodeRebootRespectsDisruptionBudgets(t *testing.T) {
 	t.Parallel()
 	l := newNodes(t, 1)
-	l.StartController(t, "-controllers=nodereboot")
+	l.StartController(t)
 	m := newMachine(t, l, "node-1", "-drain-timeout=8s", "-retry-after=10s")
 	m.pod(map[string]string{"app": "kept"})
-	kubectl(t, l, "create", "poddisruptionbudget", "kept", "--selector=app=kept", "--min-available=1")
+	lab.Kubectl(t, l, "create", "poddisruptionbudget", "kept", "--selector=app=kept", "--min-available=1")
 	m.ask()
 	m.agent.StartForTest(t)
-	eventually(t, "an event says what was in the way", func() error {
+	lab.Eventually(t, "an event says what was in the way", func() error {
 		said, err := l.TryKubectl(t.Context(), "", "get", "events", "--field-selector=involvedObject.kind=Node,involvedObject.name=node-1,reason=RebootGivenUp")
 		if err == nil && !strings.Contains(said, "disruption budget") {
 			return fmt.Errorf("the events are %s", said)
@@ -261,9 +233,9 @@ func TestNodeRebootRespectsDisruptionBudgets(t *testing.T) {
 	if _, err := l.Kube.CoreV1().Pods("default").Get(t.Context(), "on-node-1", metav1.GetOptions{}); err != nil || m.reboots() > 0 || m.get().Spec.Unschedulable {
 		t.Errorf("rebooted %d times, cordoned: %t, and the Pod: %v", m.reboots(), m.get().Spec.Unschedulable, err)
 	}
-	kubectl(t, l, "delete", "poddisruptionbudget", "kept")
+	lab.Kubectl(t, l, "delete", "poddisruptionbudget", "kept")
 	m.goDown()
-	eventually(t, "the reboot is done", m.isDone)
+	lab.Eventually(t, "the reboot is done", m.isDone)
 	if m.reboots() != 1 || m.get().Spec.Unschedulable {
 		t.Errorf("rebooted %d times, cordoned: %t", m.reboots(), m.get().Spec.Unschedulable)
 	}
@@ -274,7 +246,7 @@ func TestNodeRebootRespectsDisruptionBudgets(t *testing.T) {
 func TestNodeRebootAgentIsKeptToItsNode(t *testing.T) {
 	t.Parallel()
 	l := newNodes(t, 2)
-	agent, stray := clientOf(t, l, tokenOf(t, l, "node-1")), clientOf(t, l, newToken(t, l))
+	agent, stray := l.ClientOf(t, tokenOf(t, l, "node-1")), l.ClientOf(t, newToken(t, l))
 	annotate := func(name, value string) string {
 		return fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, name, value)
 	}
@@ -284,7 +256,7 @@ func TestNodeRebootAgentIsKeptToItsNode(t *testing.T) {
 	}
 	requireForbidden := func(what string, try func() error) { // Each policy takes effect some time after it was created.
 		t.Helper()
-		eventually(t, what+" is forbidden", func() error {
+		lab.Eventually(t, what+" is forbidden", func() error {
 			if err := try(); !apierrors.IsForbidden(err) {
 				return fmt.Errorf("it is not: %w", err)
 			}
@@ -366,22 +338,35 @@ func TestNodeRebootBlockingPods(t *testing.T) {
 	if err := l.LearnPrivileges(); err != nil { // before one is missing
 		t.Fatal(err)
 	}
-	kubectl(t, l, "delete", "-f", l.Path("artifacts/rbac-icecream.yaml")) // whose roles allow that, too
-	c := l.StartController(t, "-controllers=nodereboot", "-nodereboot-blocking-pods=job=training")
+	c := l.StartController(t, "-blocking-pods=job=training")
 	logs := func(words ...string) {
 		t.Helper()
-		eventually(t, fmt.Sprintf("the log says %q", words), func() error {
-			if log := c.Log(); !containsAll(log, words...) {
+		lab.Eventually(t, fmt.Sprintf("the log says %q", words), func() error {
+			if log := c.Log(); !lab.ContainsAll(log, words...) {
 				return fmt.Errorf("the log is\n%s", log)
 			}
 			return nil
 		})
 	}
-	const isStarted = `"Started" logger="nodereboot"`
-	logs("permission is missing", "kubectl apply -f artifacts/nodereboot-blocking-pods.yaml")
+	const (
+		isStarted = `"Started" logger="nodereboot"`
+		bind      = "kubectl create clusterrolebinding nodereboot-blocking-pods --clusterrole=nodereboot-blocking-pods --serviceaccount=nodereboot-system:nodereboot"
+	)
+	logs("permission is missing", bind)
 	if strings.Contains(c.Log(), isStarted) {
 		t.Errorf("it does not wait:\n%s", c.Log())
 	}
-	kubectl(t, l, "apply", "-f", l.Path("artifacts/nodereboot-blocking-pods.yaml"))
+	lab.Kubectl(t, l, strings.Fields(bind)[1:]...)
 	logs(isStarted)
+}
+
+// As install.yaml installs it, it chooses a node. Only those may read its metrics who have the
+// permission.
+func TestInstall(t *testing.T) {
+	t.Parallel()
+	l := suite.NewLab(t, lab.Options{})
+	pods := l.RunPods(t)
+	pods.RequireRolledOut(t)
+	lab.Kubectl(t, l, "annotate", "node", "node-1", request.Needed+"=")
+	pods.RequireMetrics(t, `nodereboot_needed_seconds{node="node-1"`)
 }

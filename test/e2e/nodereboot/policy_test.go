@@ -1,4 +1,4 @@
-package e2e
+package nodereboot
 
 import (
 	"context"
@@ -17,6 +17,16 @@ import (
 	"nicoleh.io/k8s-controller/test/lab"
 )
 
+// A stolen token writes no events but the controller's, holds no Lease but its, and every write that
+// its roles grant is one that a policy restricts.
+func TestStolenToken(t *testing.T) {
+	t.Parallel()
+	s := newNodes(t, -1).NewThief(t)
+	s.RequireOwnEvents("nodereboot-controller")
+	s.RequireOwnLease()
+	s.RequireRestricted()
+}
+
 // annotationsRefused is part of the refusal of the policy that protects the annotations
 // of Nodes.
 const annotationsRefused = "may not change controller.nicoleh.io/reboot-"
@@ -24,9 +34,9 @@ const annotationsRefused = "may not change controller.nicoleh.io/reboot-"
 // userWith returns a client of a user who has these verbs on these resources and no others.
 func userWith(t *testing.T, l *lab.Lab, name, verbs, resources string) kubernetes.Interface {
 	t.Helper()
-	kubectl(t, l, "create", "clusterrole", name, "--verb="+verbs, "--resource="+resources)
-	kubectl(t, l, "create", "clusterrolebinding", name, "--clusterrole="+name, "--user="+name)
-	return impersonate(t, l, name)
+	lab.Kubectl(t, l, "create", "clusterrole", name, "--verb="+verbs, "--resource="+resources)
+	lab.Kubectl(t, l, "create", "clusterrolebinding", name, "--clusterrole="+name, "--user="+name)
+	return l.Impersonate(t, name)
 }
 
 // Nobody can decide on reboots by a permission that was given for something else: many
@@ -39,9 +49,9 @@ func TestNodeRebootAnnotationsAreProtected(t *testing.T) {
 		detector   = userWith(t, l, "problem-detector", "patch,update", "nodes/status")
 		tool       = userWith(t, l, "tool", "patch,create", "nodes,nodes/status")
 		operator   = userWith(t, l, "operator", "patch,reboot", "nodes,nodes/status")
-		controller = impersonate(t, l, "system:serviceaccount:"+lab.SystemNamespace+":"+lab.ServiceAccount)
-		agent      = clientOf(t, l, tokenOf(t, l, "node-1"))
-		others     = clientOf(t, l, tokenOf(t, l, "node-2"))
+		controller = l.Impersonate(t, "system:serviceaccount:nodereboot-system:nodereboot")
+		agent      = l.ClientOf(t, tokenOf(t, l, "node-1"))
+		others     = l.ClientOf(t, tokenOf(t, l, "node-2"))
 	)
 	type set map[string]any
 	try := func(client kubernetes.Interface, annotations set, subresources ...string) error {
@@ -56,7 +66,7 @@ func TestNodeRebootAnnotationsAreProtected(t *testing.T) {
 		return apierrors.IsForbidden(err) && strings.Contains(err.Error(), annotationsRefused)
 	}
 	tries := 0
-	eventually(t, "the policy is in force", func() error {
+	lab.Eventually(t, "the policy is in force", func() error {
 		tries++ // a patch that changes nothing is never refused
 		if err := try(tool, set{request.Now: fmt.Sprint(tries)}); !isRefused(err) {
 			return fmt.Errorf("a user could grant a reboot: %w", err)
@@ -155,8 +165,8 @@ func TestNodeRebootAnnotationsAreProtected(t *testing.T) {
 // nothing else of a Node.
 func TestStolenTokenAndNodes(t *testing.T) {
 	t.Parallel()
-	s := newThief(t)
-	s.mayDelete("nodes")
+	s := newNodes(t, 1).NewThief(t)
+	s.MayDelete("nodes")
 	patch := func(client kubernetes.Interface, patch string, o metav1.PatchOptions) error {
 		_, err := client.CoreV1().Nodes().Patch(t.Context(), "node-1", types.MergePatchType, []byte(patch), o)
 		return err
@@ -176,12 +186,20 @@ func TestStolenTokenAndNodes(t *testing.T) {
 		t.Helper()
 		for text, words := range attempts {
 			t.Run(when+" "+text, func(t *testing.T) {
-				s := &thief{t, s.lab, s.kube}
-				s.isRefused("nodereboot", words, func(context.Context) error { return patch(s.kube, text, tryPatch) })
-				isAllowed(t, patch(s.lab.Kube, text, tryPatch))
+				s := s.In(t)
+				s.RequireRefused("nodes", words, func(context.Context) error { return patch(s.Kube, text, lab.TryPatch) })
+				lab.RequireAllowed(t, patch(s.Lab.Kube, text, lab.TryPatch))
 			})
 		}
 	}
+	// Another policy refuses some of these to everybody. This one must not rely on it.
+	lab.Kubectl(t, s.Lab, "delete", "validatingadmissionpolicybinding", "nodereboot-annotations")
+	lab.Eventually(t, "the other policy is gone", func() error {
+		if err := patch(s.Kube, annotations(`"failed":"x"`), lab.TryPatch); err == nil || !strings.Contains(err.Error(), rest) {
+			return fmt.Errorf("it is not: %w", err)
+		}
+		return nil
+	})
 	refused("always", map[string]string{
 		`{"spec":{"unschedulable":true}}`:                                                                rest,
 		`{"spec":{"taints":[{"key":"theirs","effect":"NoExecute"}]}}`:                                    rest,
@@ -199,21 +217,21 @@ func TestStolenTokenAndNodes(t *testing.T) {
 		annotations(`"now":"x"`):                                                                         grants,
 	})
 
-	isAllowed(t, patch(s.lab.Kube, annotations(`"needed":""`), metav1.PatchOptions{}))
+	lab.RequireAllowed(t, patch(s.Lab.Kube, annotations(`"needed":""`), metav1.PatchOptions{}))
 	refused("needed", map[string]string{
 		annotations(`"needed":null`):            asks,
 		annotations(`"needed":"x"`):             asks,
 		annotations(`"needed":null,"now":"x"`):  grants,
 		annotations(`"needed":null,"next":"x"`): asks,
 	})
-	isAllowed(t, patch(s.kube, annotations(`"next":"x"`), metav1.PatchOptions{}))
+	lab.RequireAllowed(t, patch(s.Kube, annotations(`"next":"x"`), metav1.PatchOptions{}))
 	refused("chosen", map[string]string{
 		annotations(`"needed":null,"next":null`): asks,
 		annotations(`"now":"x"`):                 grants,
 		annotations(`"next":null,"now":"x"`):     grants,
 	})
-	isAllowed(t, patch(s.kube, annotations(`"next":null`), tryPatch)) // passed over
-	isAllowed(t, patch(s.kube, annotations(`"needed":null,"next":null,"now":"x","granted":"x"`), metav1.PatchOptions{}))
+	lab.RequireAllowed(t, patch(s.Kube, annotations(`"next":null`), lab.TryPatch)) // passed over
+	lab.RequireAllowed(t, patch(s.Kube, annotations(`"needed":null,"next":null,"now":"x","granted":"x"`), metav1.PatchOptions{}))
 	refused("granted", map[string]string{
 		annotations(`"now":null`):                              grants,
 		annotations(`"now":"y"`):                               grants,
@@ -226,11 +244,11 @@ func TestStolenTokenAndNodes(t *testing.T) {
 		annotations(`"now":null,"needed":"","next":"x"`):       chooses,
 		annotations(`"now":null,"needed":"","in-progress":""`): rest,
 	})
-	isAllowed(t, patch(s.kube, annotations(`"now":null,"needed":""`), tryPatch)) // taken back
-	isAllowed(t, patch(s.lab.Kube, annotations(`"needed":"x"`), metav1.PatchOptions{}))
+	lab.RequireAllowed(t, patch(s.Kube, annotations(`"now":null,"needed":""`), lab.TryPatch)) // taken back
+	lab.RequireAllowed(t, patch(s.Lab.Kube, annotations(`"needed":"x"`), metav1.PatchOptions{}))
 	refused("granted, and needed again", map[string]string{
 		annotations(`"now":null,"needed":null`): asks,
 		annotations(`"now":null,"needed":""`):   asks,
 	})
-	isAllowed(t, patch(s.kube, annotations(`"now":null`), tryPatch)) // taken back
+	lab.RequireAllowed(t, patch(s.Kube, annotations(`"now":null`), lab.TryPatch)) // taken back
 }

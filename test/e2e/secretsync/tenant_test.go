@@ -1,4 +1,4 @@
-package e2e
+package secretsync
 
 import (
 	"bytes"
@@ -32,7 +32,7 @@ func TestATenantOfSecretsync(t *testing.T) {
 		secret.Annotations["controller.nicoleh.io/secretsync-namespaces"] = "team-*"
 	})
 	s.source("unmarked", func(secret *corev1.Secret) { secret.Annotations = nil })
-	c := s.n.Lab.StartController(t, "-controllers=secretsync", "-v=4", "-insecure-bind-address=127.0.0.1:0")
+	c := s.n.Lab.StartController(t, "-v=4", "-insecure-bind-address=127.0.0.1:0")
 	where := func(namespace string) bool { return slices.Contains(teams, namespace) }
 	requireSame := func(name string) {
 		t.Helper()

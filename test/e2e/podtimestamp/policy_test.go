@@ -1,4 +1,4 @@
-package e2e
+package podtimestamp
 
 import (
 	"context"
@@ -9,14 +9,26 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+
+	"nicoleh.io/k8s-controller/test/lab"
 )
+
+// A stolen token writes no events but the controller's, holds no Lease but its, and every write that
+// its roles grant is one that a policy restricts.
+func TestStolenToken(t *testing.T) {
+	t.Parallel()
+	s := suite.NewLab(t, lab.Options{Nodes: -1}).NewThief(t)
+	s.RequireOwnEvents("podtimestamp-controller")
+	s.RequireOwnLease()
+	s.RequireRestricted()
+}
 
 // A stolen token may stamp a Pod that asks for it, and change nothing else of a Pod.
 func TestStolenTokenAndPods(t *testing.T) {
 	t.Parallel()
-	s := newThief(t)
-	s.mayDelete("pods")
-	n := s.lab.NewNamespace(t)
+	s := suite.NewLab(t, lab.Options{}).NewThief(t)
+	s.MayDelete("pods")
+	n := s.Lab.NewNamespace(t)
 	for _, name := range []string{"asks", "silent", "declines"} {
 		pod := &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": "payments"}, Annotations: map[string]string{"kept": "x"}, Finalizers: []string{"example.com/stay"}},
@@ -67,13 +79,13 @@ func TestStolenTokenAndPods(t *testing.T) {
 	}
 	for name, attempt := range refused {
 		t.Run(name, func(t *testing.T) {
-			s := &thief{t, s.lab, s.kube}
-			s.isRefused("podtimestamp", attempt.words, func(context.Context) error { return patch(s.kube, attempt.pod, attempt.patch, tryPatch) })
-			isAllowed(t, patch(s.lab.Kube, attempt.pod, attempt.patch, tryPatch))
+			s := s.In(t)
+			s.RequireRefused("pods", attempt.words, func(context.Context) error { return patch(s.Kube, attempt.pod, attempt.patch, lab.TryPatch) })
+			lab.RequireAllowed(t, patch(s.Lab.Kube, attempt.pod, attempt.patch, lab.TryPatch))
 		})
 	}
-	isAllowed(t, patch(s.kube, "asks", stamp, metav1.PatchOptions{}))
+	lab.RequireAllowed(t, patch(s.Kube, "asks", stamp, metav1.PatchOptions{}))
 	for _, again := range []string{strings.Replace(stamp, "40Z", "41Z", 1), `{"metadata":{"annotations":{"timestamp":null}}}`} {
-		s.isRefused("podtimestamp", once, func(context.Context) error { return patch(s.kube, "asks", again, tryPatch) })
+		s.RequireRefused("pods", once, func(context.Context) error { return patch(s.Kube, "asks", again, lab.TryPatch) })
 	}
 }

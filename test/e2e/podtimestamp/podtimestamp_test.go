@@ -1,34 +1,66 @@
-package e2e
+package podtimestamp
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"strings"
 	"testing"
 	"time"
 
-	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 	"nicoleh.io/k8s-controller/test/lab"
 )
 
+// As install.yaml installs it, it gives a Pod in any namespace its timestamp, and says what keeps it
+// from that. Only those may read its metrics who have the permission.
+func TestInstall(t *testing.T) {
+	t.Parallel()
+	l := suite.NewLab(t, lab.Options{})
+	pods := l.RunPods(t)
+	pods.RequireRolledOut(t)
+	n := l.NewNamespace(t)
+	createPod(t, n, "asking", "--annotations=addtime=")
+	eventuallyStamped(t, n, "asking")
+	pods.RequireMetrics(t, "podtimestamp_stamps_total 1")
+
+	n.Apply(t, handsOff)
+	createPod(t, n, "held")
+	n.Eventually(t, "the policy is in force", func(ctx context.Context) error {
+		_, err := n.TryKubectl(ctx, "", "annotate", "pod/held", "timestamp=x", "--dry-run=server")
+		if err == nil || !strings.Contains(err.Error(), "hands off") {
+			return fmt.Errorf("it is not: %w", err)
+		}
+		return nil
+	})
+	// Each time the Pod asks, there is an event. Those that say the same are one event that is counted.
+	n.Eventually(t, "an event about the refusal is counted", func(ctx context.Context) error {
+		n.Kubectl(t, "annotate", "pod/held", "addtime=")
+		n.Kubectl(t, "annotate", "pod/held", "addtime-")
+		told, err := n.TryKubectl(ctx, "", "get", "events", "--field-selector=involvedObject.name=held", "--output=jsonpath={range .items[*]}{.count} {.message}{end}")
+		if err == nil && (!strings.Contains(told, "hands off") || strings.HasPrefix(told, "1 ")) {
+			err = fmt.Errorf("the events are\n%s", told)
+		}
+		return err
+	})
+}
+
+// handsOff is a policy that lets nobody set a timestamp.
+const handsOff = `
+{apiVersion: admissionregistration.k8s.io/v1, kind: ValidatingAdmissionPolicy, metadata: {name: hands-off}, spec: {
+  matchConstraints: {resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [UPDATE], resources: [pods]}]},
+  validations: [{expression: "!('timestamp' in object.metadata.?annotations.orValue({}))", message: hands off}]}}
+---
+{apiVersion: admissionregistration.k8s.io/v1, kind: ValidatingAdmissionPolicyBinding, metadata: {name: hands-off}, spec: {
+  policyName: hands-off, validationActions: [Deny]}}
+`
+
 // The Pods that ask for it get a timestamp, and no others. In one namespace, the controller
-// needs only a Role there, and no permission that is only needed for Icecreams.
+// needs only a Role there.
 func TestPodtimestamp(t *testing.T) {
 	t.Parallel()
-	l := NewLab(t, lab.Options{})
-	kubectl(t, l, "apply", "-f", l.Path("artifacts/rbac-podtimestamp.yaml"))
-	kubectl(t, l, "delete", "clusterrolebinding/"+lab.IcecreamRole, "clusterrole/"+lab.IcecreamRole)
+	l := suite.NewLab(t, lab.Options{})
 	n, other := l.NewNamespace(t), l.NewNamespace(t)
-	n.Kubectl(t, "create", "serviceaccount", lab.ServiceAccount)
-	n.Kubectl(t, "create", "rolebinding", "stamping", "--clusterrole=k8s-controller-podtimestamp", "--serviceaccount="+n.Name+":"+lab.ServiceAccount)
-	c, err := l.NewController(t.Context(), n.Name, lab.ServiceAccount, "-controllers=podtimestamp", "-namespace="+n.Name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	n.Controller = c
-	c.StartForTest(t)
+	c := n.StartController(t)
 	begin := time.Now().Truncate(time.Second)
 	createPod(t, other, "elsewhere", "--annotations=addtime=")
 	createPod(t, n, "silent")
@@ -79,25 +111,4 @@ func eventuallyStamped(t *testing.T, n *lab.Namespace, name string) (stamp strin
 		return nil
 	})
 	return stamp
-}
-
-// A CustomResourceDefinition that is missing keeps only its controller from working.
-func TestControllerThatWaitsKeepsNoOtherFromWorking(t *testing.T) {
-	t.Parallel()
-	l := NewLab(t, lab.Options{})
-	crd := l.Path(crdFile)
-	n := l.NewNamespace(t)
-	n.Kubectl(t, "delete", "-f", crd)
-	c := l.NewControllerWith("-kubeconfig="+l.Kubeconfig(), "-bind-address=127.0.0.1:0", "-leader-elect", "-controllers=*,podtimestamp")
-	c.StartForTest(t)
-	n.Controller = c
-	createPod(t, n, "asking", "--annotations=addtime=")
-	eventuallyStamped(t, n, "asking")
-	requireProbes(t, c, http.StatusOK, http.StatusInternalServerError)
-
-	n.Kubectl(t, "apply", "-f", crd)
-	n.Kubectl(t, "wait", `--for=jsonpath={.status.conditions[?(@.type=="Established")].status}=True`, "crd/icecreams.controller.nicoleh.io")
-	n.Create(t, "vanilla", v1alpha1.IcecreamSpec{})
-	n.EventuallyReady(t, "vanilla")
-	requireProbes(t, c, http.StatusOK, http.StatusOK)
 }

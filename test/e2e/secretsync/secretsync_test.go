@@ -1,4 +1,4 @@
-package e2e
+package secretsync
 
 import (
 	"context"
@@ -31,10 +31,9 @@ type secrets struct {
 }
 
 func newSecrets(t *testing.T, namespaces ...string) *secrets {
-	l := NewLab(t, lab.Options{Nodes: -1})
+	l := suite.NewLab(t, lab.Options{Nodes: -1})
 	s := &secrets{T: t, n: l.NewNamespace(t)}
-	kubectl(t, l, "apply", "-f", l.Path("artifacts/rbac-secretsync.yaml"))
-	kubectl(t, l, "create", "namespace", vault)
+	lab.Kubectl(t, l, "create", "namespace", vault)
 	for _, name := range namespaces {
 		s.namespace(name)
 	}
@@ -69,7 +68,7 @@ func (s *secrets) source(name string, edits ...func(*corev1.Secret)) {
 // rotate gives the source db another password.
 func (s *secrets) rotate(password string) {
 	s.Helper()
-	kubectl(s.T, s.n.Lab, "patch", "secret", "db", "--namespace="+vault, "-p", `{"stringData":{"password":"`+unspoke+password+`"}}`)
+	lab.Kubectl(s.T, s.n.Lab, "patch", "secret", "db", "--namespace="+vault, "-p", `{"stringData":{"password":"`+unspoke+password+`"}}`)
 }
 
 // eventually waits until there are copies of a source in those namespaces, and nowhere else.
@@ -110,7 +109,7 @@ func (s *secrets) eventuallyTold(source string, words ...string) {
 			return err
 		}
 		for _, event := range list.Items {
-			if containsAll(event.Type+" "+event.Reason+" "+event.Note, words...) {
+			if lab.ContainsAll(event.Type+" "+event.Reason+" "+event.Note, words...) {
 				return nil
 			}
 		}
@@ -123,6 +122,20 @@ func (s *secrets) accepted(c *lab.Controller, mark time.Time) lab.Requests {
 	return s.n.Lab.Requests(s).By(c.User).Since(mark).Resource("secrets").Writes().Where(func(e *cluster.AuditEvent) bool { return e.Code < 300 })
 }
 
+// As install.yaml installs it, it copies. Only those may read its metrics who have the permission.
+func TestInstall(t *testing.T) {
+	t.Parallel()
+	l := suite.NewLab(t, lab.Options{})
+	pods := l.RunPods(t)
+	pods.RequireRolledOut(t)
+	s := &secrets{T: t, n: l.NewNamespace(t)}
+	lab.Kubectl(t, l, "create", "namespace", vault)
+	s.namespace("team-0")
+	s.source("db")
+	s.eventually("db", "team-0")
+	pods.RequireMetrics(t, "secretsync_copies 1")
+}
+
 // The copies that the sources and the namespaces ask for are there, and nothing else is
 // written. One namespace refuses its copy, and one has a Secret of its own.
 func TestSecretsync(t *testing.T) {
@@ -131,12 +144,12 @@ func TestSecretsync(t *testing.T) {
 	teams := []string{"team-0", "team-1", "team-2", "team-3"}
 	s := newSecrets(t, append(teams, refusing, taken)...)
 	l := s.n.Lab
-	kubectl(t, l, "annotate", "namespace", metav1.NamespaceSystem, metav1.NamespacePublic, vault, share+"=yes")
-	kubectl(t, l, "create", "quota", "none", "--namespace="+refusing, "--hard=secrets=0")
-	kubectl(t, l, "create", "secret", "generic", "db", "--namespace="+taken)
+	lab.Kubectl(t, l, "annotate", "namespace", metav1.NamespaceSystem, metav1.NamespacePublic, vault, share+"=yes")
+	lab.Kubectl(t, l, "create", "quota", "none", "--namespace="+refusing, "--hard=secrets=0")
+	lab.Kubectl(t, l, "create", "secret", "generic", "db", "--namespace="+taken)
 
 	s.source("db")
-	c := l.StartController(t, "-controllers=secretsync", "-v=4", "-insecure-bind-address=127.0.0.1:0")
+	c := l.StartController(t, "-v=4", "-insecure-bind-address=127.0.0.1:0")
 	began := time.Now()
 	s.eventually("db", teams...)
 	s.eventuallyTold("db", "Warning CopyFailed", refusing, "quota")
@@ -161,7 +174,7 @@ func TestSecretsync(t *testing.T) {
 	}
 
 	// An immutable copy is replaced when there is need.
-	kubectl(t, l, "patch", "secret", "db", "--namespace=team-2", "-p", `{"immutable":true}`)
+	lab.Kubectl(t, l, "patch", "secret", "db", "--namespace=team-2", "-p", `{"immutable":true}`)
 	s.rotate("3")
 	s.eventually("db", teams...)
 	s.eventuallyTold("db", "Normal CopyReplaced", "team-2", "immutable")
@@ -178,22 +191,22 @@ func TestSecretsync(t *testing.T) {
 		secret.Annotations["controller.nicoleh.io/secretsync-namespaces"] = "team-*"
 	})
 	s.eventually(large, teams...)
-	kubectl(t, l, "delete", "secret", large, "--namespace="+vault)
+	lab.Kubectl(t, l, "delete", "secret", large, "--namespace="+vault)
 	s.eventually(large)
 
 	// Copies outlive the source namespace until someone confirms their deletion.
 	mark = time.Now()
-	kubectl(t, l, "delete", "namespace", vault, "--wait=true")
+	lab.Kubectl(t, l, "delete", "namespace", vault, "--wait=true")
 	s.howToConfirm("is being deleted")
 	c.Stop(t)
 	c.Start(t)
-	kubectl(t, l, "create", "namespace", vault)
+	lab.Kubectl(t, l, "create", "namespace", vault)
 	eventuallyIdleButFor(s, c, echo)
 	if made := s.accepted(c, mark); len(made) > 0 {
 		t.Errorf("before anybody has confirmed it, the controller made %s", made)
 	}
 	requireUntold(s, c)
-	kubectl(t, l, strings.Fields(s.howToConfirm("has been deleted and re-created"))[1:]...)
+	lab.Kubectl(t, l, strings.Fields(s.howToConfirm("has been deleted and re-created"))[1:]...)
 	s.eventually("db")
 }
 
@@ -206,15 +219,15 @@ func TestAdoptionAndCleanUp(t *testing.T) {
 	l := s.n.Lab
 	s.source("registry")
 	for _, team := range teams { // as kubernetes-replicator leaves them
-		kubectl(t, l, "create", "secret", "generic", "registry", "--namespace="+team, "--type=kubernetes.io/basic-auth", "--from-literal=username=old", "--from-literal=password=old")
-		kubectl(t, l, "annotate", "secret", "registry", "--namespace="+team, "replicator.v1.mittwald.de/replicated-from-version=1")
+		lab.Kubectl(t, l, "create", "secret", "generic", "registry", "--namespace="+team, "--type=kubernetes.io/basic-auth", "--from-literal=username=old", "--from-literal=password=old")
+		lab.Kubectl(t, l, "annotate", "secret", "registry", "--namespace="+team, "replicator.v1.mittwald.de/replicated-from-version=1")
 	}
-	kubectl(t, l, "create", "secret", "generic", "theirs", "--namespace=team-0")
-	kubectl(t, l, "label", "secret", "theirs", "--namespace=team-0", copied)
-	c := l.StartController(t, "-controllers=secretsync", "-v=4", "-insecure-bind-address=127.0.0.1:0")
+	lab.Kubectl(t, l, "create", "secret", "generic", "theirs", "--namespace=team-0")
+	lab.Kubectl(t, l, "label", "secret", "theirs", "--namespace=team-0", copied)
+	c := l.StartController(t, "-v=4", "-insecure-bind-address=127.0.0.1:0")
 	s.eventuallyTold("registry", "Warning ErrResourceExists", "team-1", "not managed by secretsync")
 	for _, team := range teams {
-		kubectl(t, l, "label", "secret", "registry", "--namespace="+team, copied)
+		lab.Kubectl(t, l, "label", "secret", "registry", "--namespace="+team, copied)
 	}
 	s.eventually("registry", teams...)
 
@@ -228,13 +241,13 @@ func TestAdoptionAndCleanUp(t *testing.T) {
 		{teams[0], `[{"op":"remove","path":"/data"}]`},
 	} {
 		s.eventually("filled", teams...)
-		kubectl(t, l, "patch", "secret", "filled", "--namespace="+change.namespace, "--type=json", "-p", change.patch)
+		lab.Kubectl(t, l, "patch", "secret", "filled", "--namespace="+change.namespace, "--type=json", "-p", change.patch)
 	}
 	s.eventually("filled", teams...)
-	kubectl(t, l, "annotate", "--overwrite", "secret", "--all", "--namespace="+vault, share+"=false")
+	lab.Kubectl(t, l, "annotate", "--overwrite", "secret", "--all", "--namespace="+vault, share+"=false")
 	s.eventually("registry")
 	s.eventually("filled")
-	kubectl(t, l, "get", "secret", "theirs", "--namespace=team-0")
+	lab.Kubectl(t, l, "get", "secret", "theirs", "--namespace=team-0")
 	requireUntold(s, c)
 }
 
@@ -249,7 +262,7 @@ func (s *secrets) howToConfirm(why string) (command string) {
 			return err
 		}
 		for line := range strings.Lines(told) {
-			if at := strings.Index(line, "kubectl annotate"); at >= 0 && containsAll(line, "DeletionsHeld", why) {
+			if at := strings.Index(line, "kubectl annotate"); at >= 0 && lab.ContainsAll(line, "DeletionsHeld", why) {
 				command = line[at:]
 			}
 		}
@@ -269,7 +282,7 @@ func eventuallyIdleButFor(s *secrets, c *lab.Controller, namespaces ...string) {
 		mark := time.Now()
 		time.Sleep(2 * time.Second)
 		made := s.n.Lab.Requests(s).By(c.User).Since(mark).Where(func(e *cluster.AuditEvent) bool {
-			return isNotWatch(e) && e.Resource != "events" && !slices.Contains(namespaces, e.Namespace)
+			return e.Verb != "watch" && e.Resource != "events" && !slices.Contains(namespaces, e.Namespace)
 		})
 		if len(made) > 0 || strings.Count(c.Log(), `"Started" logger="secretsync"`) < c.Starts() {
 			return fmt.Errorf("it made %s", made)
@@ -302,7 +315,7 @@ spec: {policyName: %[1]s, validationActions: [%[3]s]}
 `, name, where, action))
 	s.n.Eventually(s.T, "the policy says what it was shown", func(ctx context.Context) error {
 		_, err := s.n.Lab.TryKubectl(ctx, "", "create", "secret", "generic", "probe", "--namespace="+name, "--from-literal=password="+unspoke, "--dry-run=server", "--warnings-as-errors")
-		if err == nil || !containsAll(err.Error(), "it contains ", base64.StdEncoding.EncodeToString([]byte(unspoke))) {
+		if err == nil || !lab.ContainsAll(err.Error(), "it contains ", base64.StdEncoding.EncodeToString([]byte(unspoke))) {
 			return fmt.Errorf("it says %q", fmt.Sprint(err))
 		}
 		return nil
@@ -313,7 +326,7 @@ spec: {policyName: %[1]s, validationActions: [%[3]s]}
 // value of a Secret.
 func requireUntold(s *secrets, c *lab.Controller) {
 	s.Helper()
-	events := kubectl(s.T, s.n.Lab, "get", "events", "--all-namespaces", "--output=json")
+	events := lab.Kubectl(s.T, s.n.Lab, "get", "events", "--all-namespaces", "--output=json")
 	for where, text := range map[string]string{"log": c.Log(), "events": events, "metrics": c.Metrics(s.T)} {
 		if len(text) < 1000 {
 			s.Errorf("there is next to nothing in the %s: %d bytes", where, len(text))

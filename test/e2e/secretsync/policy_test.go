@@ -1,4 +1,4 @@
-package e2e
+package secretsync
 
 import (
 	"context"
@@ -11,20 +11,32 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/client-go/kubernetes"
+
+	"nicoleh.io/k8s-controller/test/lab"
 )
+
+// A stolen token writes no events but the controller's, holds no Lease but its, and every write that
+// its roles grant is one that a policy restricts.
+func TestStolenToken(t *testing.T) {
+	t.Parallel()
+	s := suite.NewLab(t, lab.Options{Nodes: -1}).NewThief(t)
+	s.RequireOwnEvents("secretsync-controller")
+	s.RequireOwnLease()
+	s.RequireRestricted()
+}
 
 // A stolen token may write copies where they are asked for. It sees more than that: who
 // may list Secrets by label may list all of them.
 func TestStolenTokenAndSecrets(t *testing.T) {
 	t.Parallel()
-	s := newThief(t)
-	kubectl(t, s.lab, "create", "namespace", "asks")
-	kubectl(t, s.lab, "annotate", "namespace", "asks", share+"=")
-	kubectl(t, s.lab, "create", "namespace", "declines")
-	kubectl(t, s.lab, "annotate", "namespace", "declines", share+"=not yet")
-	kubectl(t, s.lab, "create", "namespace", "silent")
-	kubectl(t, s.lab, "create", "namespace", "secretsync")
-	kubectl(t, s.lab, "annotate", "namespace", "kube-system", "kube-public", "secretsync", share+"=")
+	s := suite.NewLab(t, lab.Options{Nodes: -1}).NewThief(t)
+	lab.Kubectl(t, s.Lab, "create", "namespace", "asks")
+	lab.Kubectl(t, s.Lab, "annotate", "namespace", "asks", share+"=")
+	lab.Kubectl(t, s.Lab, "create", "namespace", "declines")
+	lab.Kubectl(t, s.Lab, "annotate", "namespace", "declines", share+"=not yet")
+	lab.Kubectl(t, s.Lab, "create", "namespace", "silent")
+	lab.Kubectl(t, s.Lab, "create", "namespace", "secretsync")
+	lab.Kubectl(t, s.Lab, "annotate", "namespace", "kube-system", "kube-public", "secretsync", share+"=")
 
 	const madeFor = "controller.nicoleh.io/secretsync-made-for"
 	label, value, _ := strings.Cut(copied, "=")
@@ -38,7 +50,7 @@ func TestStolenTokenAndSecrets(t *testing.T) {
 		return made
 	}
 	create := func(client kubernetes.Interface, namespace string, secret *corev1.Secret) error {
-		_, err := client.CoreV1().Secrets(namespace).Create(t.Context(), secret, tryCreate)
+		_, err := client.CoreV1().Secrets(namespace).Create(t.Context(), secret, lab.TryCreate)
 		return err
 	}
 	const (
@@ -50,12 +62,12 @@ func TestStolenTokenAndSecrets(t *testing.T) {
 	)
 	policyFor := func(words string) string {
 		if words == consent {
-			return "secretsync-ns"
+			return "secrets-ns"
 		}
-		return "secretsync"
+		return "secrets"
 	}
-	isAllowed(t, create(s.kube, "asks", secret("asks", "db", nil)))
-	isAllowed(t, create(s.kube, "asks", secret("asks", "db", func(s *corev1.Secret) { // as the cluster's own policies may
+	lab.RequireAllowed(t, create(s.Kube, "asks", secret("asks", "db", nil)))
+	lab.RequireAllowed(t, create(s.Kube, "asks", secret("asks", "db", func(s *corev1.Secret) { // as the cluster's own policies may
 		s.Labels["costcenter"], s.Annotations["example.com/a"] = "42", "b"
 	})))
 	for name, attempt := range map[string]struct {
@@ -83,11 +95,11 @@ func TestStolenTokenAndSecrets(t *testing.T) {
 		"a Helm release's label": {"asks", obeyed, func(s *corev1.Secret) { s.Labels["owner"] = "helm" }},
 	} {
 		t.Run("create "+name, func(t *testing.T) {
-			s := &thief{t, s.lab, s.kube}
-			s.isRefused(policyFor(attempt.words), attempt.words, func(context.Context) error {
-				return create(s.kube, attempt.namespace, secret(attempt.namespace, "db", attempt.change))
+			s := s.In(t)
+			s.RequireRefused(policyFor(attempt.words), attempt.words, func(context.Context) error {
+				return create(s.Kube, attempt.namespace, secret(attempt.namespace, "db", attempt.change))
 			})
-			isAllowed(t, create(s.lab.Kube, attempt.namespace, secret(attempt.namespace, "db", attempt.change)))
+			lab.RequireAllowed(t, create(s.Lab.Kube, attempt.namespace, secret(attempt.namespace, "db", attempt.change)))
 		})
 	}
 	// Those that are there.
@@ -105,7 +117,7 @@ func TestStolenTokenAndSecrets(t *testing.T) {
 		"kube-system/password": secret("kube-system", "password", nil),
 	} {
 		namespace, _, _ := strings.Cut(where, "/")
-		stored, err := s.lab.Kube.CoreV1().Secrets(namespace).Create(t.Context(), made, metav1.CreateOptions{})
+		stored, err := s.Lab.Kube.CoreV1().Secrets(namespace).Create(t.Context(), made, metav1.CreateOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -126,14 +138,14 @@ func TestStolenTokenAndSecrets(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		_, err = client.CoreV1().Secrets(changed.Namespace).Patch(t.Context(), changed.Name, types.StrategicMergePatchType, body, tryPatch)
+		_, err = client.CoreV1().Secrets(changed.Namespace).Patch(t.Context(), changed.Name, types.StrategicMergePatchType, body, lab.TryPatch)
 		return err
 	}
 	rotate := func(s *corev1.Secret) {
 		s.Data = map[string][]byte{"password": []byte("other")}
 	}
-	isAllowed(t, update(s.kube, "asks/db", rotate))
-	isAllowed(t, update(s.kube, "asks/unplaced", func(s *corev1.Secret) { s.Annotations[madeFor] = "asks" })) // adopted
+	lab.RequireAllowed(t, update(s.Kube, "asks/db", rotate))
+	lab.RequireAllowed(t, update(s.Kube, "asks/unplaced", func(s *corev1.Secret) { s.Annotations[madeFor] = "asks" })) // adopted
 	for name, attempt := range map[string]struct {
 		where, words string
 		change       func(*corev1.Secret)
@@ -153,20 +165,20 @@ func TestStolenTokenAndSecrets(t *testing.T) {
 		"to be a Helm release":         {"asks/db", obeyed, func(s *corev1.Secret) { s.Labels["owner"] = "helm" }},
 	} {
 		t.Run("update "+name, func(t *testing.T) {
-			s := &thief{t, s.lab, s.kube}
-			s.isRefused(policyFor(attempt.words), attempt.words, func(context.Context) error { return update(s.kube, attempt.where, attempt.change) })
-			isAllowed(t, update(s.lab.Kube, attempt.where, attempt.change))
+			s := s.In(t)
+			s.RequireRefused(policyFor(attempt.words), attempt.words, func(context.Context) error { return update(s.Kube, attempt.where, attempt.change) })
+			lab.RequireAllowed(t, update(s.Lab.Kube, attempt.where, attempt.change))
 		})
 	}
 	remove := func(client kubernetes.Interface, where string) error {
 		namespace, name, _ := strings.Cut(where, "/")
-		return client.CoreV1().Secrets(namespace).Delete(t.Context(), name, tryDelete)
+		return client.CoreV1().Secrets(namespace).Delete(t.Context(), name, lab.TryDelete)
 	}
-	isAllowed(t, remove(s.kube, "asks/db"))
-	isAllowed(t, remove(s.kube, "silent/db")) // which asked for it before
+	lab.RequireAllowed(t, remove(s.Kube, "asks/db"))
+	lab.RequireAllowed(t, remove(s.Kube, "silent/db")) // which asked for it before
 	for where, words := range map[string]string{
 		"asks/password": unlabeled, "asks/copied": unlabeled, "secretsync/db": unlabeled, "kube-system/password": "may not write copies to kube-system",
 	} {
-		s.isRefused("secretsync", words, func(context.Context) error { return remove(s.kube, where) })
+		s.RequireRefused("secrets", words, func(context.Context) error { return remove(s.Kube, where) })
 	}
 }

@@ -1,0 +1,12 @@
+// Package podtimestamp tests the program of that name as package e2e tests the Icecream controller.
+package podtimestamp
+
+import (
+	"testing"
+
+	"nicoleh.io/k8s-controller/test/lab"
+)
+
+var suite = lab.Suite{Program: lab.App("podtimestamp")}
+
+func TestMain(m *testing.M) { suite.Main(m) }
