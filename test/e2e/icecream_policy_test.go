@@ -136,7 +136,7 @@ func TestWhoDecidesAboutTemplates(t *testing.T) {
 	}
 }
 
-// A label of a namespace has the controllers' account, and with it a stolen token, give more power to
+// A label of a namespace has the controller's account, and with it a stolen token, give more power to
 // Pods there. It gives nothing else, and nothing elsewhere.
 func TestStolenTokenAndLabelledNamespaces(t *testing.T) {
 	t.Parallel()

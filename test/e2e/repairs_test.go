@@ -14,7 +14,7 @@ import (
 	"nicoleh.io/k8s-controller/test/lab"
 )
 
-// Every repair that docs/using.md promises is made, and passes the policies on the controllers'
+// Every repair that docs/using.md promises is made, and passes the policies on the controller's
 // account, whatever else somebody has added to the Deployment. Each case is a strategic merge
 // patch of the Deployment, in which UID stands for that of the Icecream.
 func TestRepairsPassThePolicies(t *testing.T) {

@@ -22,7 +22,7 @@ import (
 //
 //	may-be-denied
 //
-// after which the controllers' own policies can refuse what the controller requests.
+// after which the controller's own policies can refuse what the controller requests.
 func TestScripts(t *testing.T) {
 	t.Parallel()
 	testscript.Run(t, testscript.Params{
