@@ -116,7 +116,7 @@ for app in "${tree}"/apps/*/; do
 done
 
 mv "${temp}"/*.yaml "${tree}/artifacts/"
-cp -R "${temp}/apps" "${tree}/"
+if [[ -d ${temp}/apps ]]; then cp -R "${temp}/apps" "${tree}/"; fi
 mkdir -p "${tree}/charts/k8s-controller/files/icecream"
 cp "${chart}"/files/icecream/crd-*.yaml "${tree}/charts/k8s-controller/files/icecream/"
 cp "${chart}/README.md" "${tree}/charts/k8s-controller/README.md"

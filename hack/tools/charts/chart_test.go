@@ -148,7 +148,8 @@ func containers(object map[string]any) (found []map[string]any) {
 	return found
 }
 
-// Every switch of the chart is on with one of the value files and off with another.
+// Every switch of the chart is on with one of the value files and off with another. Values of a program
+// that has been removed have no effect.
 func TestValueFilesTurnEverySwitch(t *testing.T) {
 	seen := map[string]map[bool]bool{}
 	var walk func(path string, value any)
@@ -167,8 +168,15 @@ func TestValueFilesTurnEverySwitch(t *testing.T) {
 			seen[path][value] = true
 		}
 	}
+	programs := programs(t)
+	schema := at(parse(t, chart+"/values.schema.json"), "properties", "program")
 	for _, given := range values(t) {
 		all, _ := render(t, given)
+		for _, name := range schema["enum"].([]any) {
+			if programs[name.(string)] == "" && name != all["program"] {
+				delete(all, name.(string))
+			}
+		}
 		walk("", map[string]any(all))
 	}
 	for path, values := range seen {

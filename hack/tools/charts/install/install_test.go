@@ -168,7 +168,7 @@ func apply(s site) {
 	s.users()
 	s.isRestricted(system, "k8s-controller")
 	s.kubectl("diff", "-f", artifacts+"/install.yaml") // there is none
-	for _, program := range s.programs() { // whose manifests have nothing in common with it, or with each other
+	for _, program := range s.programs() {             // whose manifests have nothing in common with it, or with each other
 		manifest := apps + "/" + program + "/install.yaml"
 		s.kubectl("apply", "--warnings-as-errors", "-f", manifest)
 		s.runs(program+"-system", program, 2)
