@@ -116,10 +116,11 @@ test-race: ## Tests that need no cluster, with the race detector
 test-local-cluster: local-cluster ## Tests of the local cluster
 	$(call go_test,hack/local-cluster) -race -timeout 15m ./...
 
-# The tests are built without the race detector, and the programs that they test with it.
+# The tests are built without the race detector, and the programs that they test with it. Each of two packages at a time
+# has several clusters.
 .PHONY: test-e2e
 test-e2e: local-cluster ## Tests of the controllers on a local cluster
-	$(call go_test,test) -count=1 -timeout 30m $$(go list -C test ./... | grep -e /e2e -e /fidelity)
+	$(call go_test,test) -count=1 -p 2 -timeout 30m $$(go list -C test ./... | grep -e /e2e -e /fidelity)
 
 # With TESTFLAGS=-v, it logs how much of its budget each scenario uses.
 .PHONY: faults
