@@ -99,13 +99,13 @@ test: ## Unit, property and simulation tests; no cluster, no C compiler
 	go -C hack/local-cluster test -vet=off $(if $(RUN),-run '$(RUN)') $(TESTFLAGS) ./internal/...
 
 .PHONY: test-all
-test-all: test test-side-by-side test-e2e test-api ## All of them
+test-all: test test-side-by-side test-e2e test-api test-remove ## All of them
 
 # Each of these leaves a part of two cores idle; test-e2e does not.
 .PHONY: test-side-by-side
-test-side-by-side: ## All but test and test-e2e, four at a time
+test-side-by-side: ## Most of them, four at a time
 	$(MAKE) --jobs=4 $(if $(filter output-sync,$(.FEATURES)),--output-sync) \
-		faults test-remove $(template_tests) test-race test-install test-local-cluster test-monitoring
+		faults $(template_tests) test-race test-install test-local-cluster test-monitoring
 
 .PHONY: test-race
 test-race: ## Tests that need no cluster, with the race detector
@@ -135,8 +135,7 @@ test-install: local-cluster ## Install from install.yaml, a kustomization and th
 test-monitoring: local-cluster ## Tests of alerts, dashboard and scrape
 	$(call go_test,test) -count=1 ./monitoring
 
-# Some of apps; the nightly workflow removes all, one after the other.
-REMOVE ?= $(firstword $(apps))
+REMOVE ?= $(apps)
 
 .PHONY: test-remove
 test-remove: ## Remove programs (REMOVE), each in a clone, and make test and verify what is left
