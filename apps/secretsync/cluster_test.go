@@ -27,9 +27,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
+	ref "k8s.io/client-go/tools/reference"
 	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/component-base/metrics/testutil"
 	"k8s.io/klog/v2"
@@ -52,7 +53,8 @@ func TestMain(m *testing.M) {
 // marker is part of every value of every source, and must not be disclosed.
 const marker = "hunter2-"
 
-var usual = Config{SourceNamespace: "vault", Annotation: "example.com/share"}
+// vault is the source namespace.
+const vault = "vault"
 
 // cluster is a scripted cluster that knows which Secrets the controller writes, and fails the
 // test if one is not a copy.
@@ -72,7 +74,7 @@ type cluster struct {
 
 func newCluster(t *testing.T) *cluster {
 	c := &cluster{t: t, Cluster: script.New(t, apiserver.Secrets(), apiserver.Namespaces())}
-	c.put(newNamespace(usual.SourceNamespace), newNamespace(metav1.NamespaceSystem), newNamespace(metav1.NamespacePublic))
+	c.put(newNamespace(vault), newNamespace(metav1.NamespaceSystem), newNamespace(metav1.NamespacePublic))
 	return c
 }
 
@@ -96,7 +98,7 @@ func (c *cluster) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context())
 	r.Body = io.NopCloser(bytes.NewReader(request.Body))
 	verb, path := verbs[r.Method], secretPath.FindStringSubmatch(request.Path)
-	if verb == "" || path == nil || usual.isReserved(path[1]) {
+	if verb == "" || path == nil || isReserved(path[1], vault) {
 		c.t.Errorf("secretsync asked for %s %s", r.Method, r.URL.Path)
 		return nil, errors.New("no")
 	}
@@ -107,7 +109,7 @@ func (c *cluster) RoundTrip(r *http.Request) (*http.Response, error) {
 			return nil, err
 		}
 		name = sent.Name
-	} else if is := c.secret(namespace, name); is != nil && is.Labels[LabelSourceNamespace] != usual.SourceNamespace {
+	} else if is := c.secret(namespace, name); is != nil && is.Labels[LabelSourceNamespace] != vault {
 		c.t.Errorf("secretsync sent %s %s/%s, which is not a copy", verb, namespace, name)
 	}
 	if request.Query.Has("dryRun") {
@@ -127,18 +129,19 @@ func (c *cluster) RoundTrip(r *http.Request) (*http.Response, error) {
 func (c *cluster) cutsOff(r *http.Request) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.isCutOff && strings.HasSuffix(r.URL.Path, "/namespaces/vault/secrets") && !r.URL.Query().Has("fieldSelector")
+	return c.isCutOff && strings.HasSuffix(r.URL.Path, "/namespaces/vault/secrets")
 }
 
 // answer notes a write, and returns how it fails, if it does.
 func (c *cluster) answer(verb, namespace, name string) error {
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.wrote = append(c.wrote, fmt.Sprintf("%s %s/%s", verb, namespace, name))
-	if c.refuse == nil {
+	refuse := c.refuse
+	c.mu.Unlock()
+	if refuse == nil {
 		return nil
 	}
-	return c.refuse(verb, namespace)
+	return refuse(verb, namespace)
 }
 
 // answers sets how writes are answered from now on: with an error, or as usual.
@@ -275,11 +278,12 @@ func (c *cluster) Event(about runtime.Object, kind, reason, message string) {
 func (c *cluster) Eventf(regarding runtime.Object, kind, reason, note string, args ...any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	about := regarding.(metav1.Object)
-	if _, isNamespace := about.(*corev1.Namespace); !isNamespace && about.GetNamespace() != usual.SourceNamespace && reason != ReasonNotMade {
-		c.t.Errorf("an event about %s/%s", about.GetNamespace(), about.GetName())
+	about, err := ref.GetReference(scheme.Scheme, regarding)
+	if err != nil || about.Kind != "Namespace" && about.Namespace != vault {
+		c.t.Errorf("an event about %v: %v", about, err)
+		return
 	}
-	text := fmt.Sprintf("%s %s: %s: %s", about.GetName(), kind, reason, fmt.Sprintf(note, args...))
+	text := fmt.Sprintf("%s %s: %s: %s", about.Name, kind, reason, fmt.Sprintf(note, args...))
 	requireNoSecret(c.t, "an event", text)
 	c.recorded = append(c.recorded, text)
 }
@@ -304,14 +308,11 @@ func (c *cluster) begin() (stop func()) {
 }
 
 // run runs a controller until stop is called, or the test ends.
-func (c *cluster) run() (stop func()) { return c.runAs(usual) }
-
-// runAs runs a controller with that config.
-func (c *cluster) runAs(config Config) (stop func()) {
+func (c *cluster) run() (stop func()) {
 	c.t.Helper()
 	client := &rest.Config{Transport: c, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: runtime.ContentTypeJSON}}
-	d := &manager.Dependencies{Kube: kubernetes.NewForConfigOrDie(client), Metadata: metadata.NewForConfigOrDie(client), Recorder: c}
-	controller, err := newController(config, d)
+	d := &manager.Dependencies{Kube: kubernetes.NewForConfigOrDie(client), Recorder: c}
+	controller, err := newController(vault, d)
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -392,14 +393,14 @@ func newNamespace(name string, edits ...func(metav1.Object)) *corev1.Namespace {
 	return namespace
 }
 
-// newSource returns a marked Secret in the source namespace, after some edits.
+// newSource returns a Secret in the source namespace that is for all namespaces, after some edits.
 func newSource(name, value string, edits ...func(*corev1.Secret)) *corev1.Secret {
 	secret := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: usual.SourceNamespace, Name: name,
+			Namespace: vault, Name: name,
 			Labels: map[string]string{"app": "db"},
 			Annotations: map[string]string{
-				usual.Annotation: "", corev1.LastAppliedConfigAnnotation: `{"data":"` + marker + value + `"}`,
+				Annotation: "*", corev1.LastAppliedConfigAnnotation: `{"data":"` + marker + value + `"}`,
 			},
 			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "owner", UID: "o"}},
 		},
@@ -422,23 +423,23 @@ func annotate(obj metav1.Object, key, value string) {
 	obj.SetAnnotations(annotations)
 }
 
-func marked(obj metav1.Object) { annotate(obj, usual.Annotation, "yes") }
+func marked(obj metav1.Object) { annotate(obj, Annotation, "yes") }
 
-// valued returns an edit that sets the mark of a namespace.
-func valued(value string) func(metav1.Object) {
-	return func(obj metav1.Object) { annotate(obj, usual.Annotation, value) }
+// saying returns an edit that sets the annotation of a namespace.
+func saying(value string) func(metav1.Object) {
+	return func(obj metav1.Object) { annotate(obj, Annotation, value) }
+}
+
+// listing returns an edit that sets the annotation of a source.
+func listing(value string) func(*corev1.Secret) {
+	return func(secret *corev1.Secret) { secret.Annotations[Annotation] = value }
 }
 
 func labeled(key, value string) func(metav1.Object) {
 	return func(obj metav1.Object) { obj.SetLabels(map[string]string{key: value}) }
 }
 
-func unmarked(secret *corev1.Secret) { delete(secret.Annotations, usual.Annotation) }
-
-// saying returns an edit that sets an annotation of a source.
-func saying(key, value string) func(*corev1.Secret) {
-	return func(secret *corev1.Secret) { secret.Annotations[key] = value }
-}
+func unmarked(secret *corev1.Secret) { delete(secret.Annotations, Annotation) }
 
 func ending(obj metav1.Object) { obj.SetDeletionTimestamp(ptr.To(metav1.Now())) }
 
@@ -453,10 +454,16 @@ func foreign(namespace, name string) *corev1.Secret {
 	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Data: map[string][]byte{"mine": []byte("all mine")}}
 }
 
+// onlyLabeled returns a Secret of somebody's that has the label of a copy.
+func onlyLabeled(namespace, name string) *corev1.Secret {
+	secret := foreign(namespace, name)
+	secret.Labels = map[string]string{LabelSourceNamespace: vault}
+	return secret
+}
+
 // planted returns a Secret that somebody has made to look like a copy.
 func planted(namespace, name string) *corev1.Secret {
-	secret := foreign(namespace, name)
-	secret.Labels = map[string]string{LabelSourceNamespace: usual.SourceNamespace}
-	secret.Annotations = map[string]string{AnnotationSourceName: name, AnnotationMadeFor: namespace, AnnotationSourceNamespaceUID: "u"}
+	secret := onlyLabeled(namespace, name)
+	secret.Annotations = map[string]string{AnnotationMadeFor: namespace + "/" + name}
 	return secret
 }

@@ -1,51 +1,40 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
-	"strconv"
-	"strings"
+	"maps"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
 
-	"nicoleh.io/k8s-controller/pkg/kit/ledger"
+	"nicoleh.io/k8s-controller/pkg/kit/pace"
 )
 
-// The metadata of a copy. The label makes a Secret a copy: a Secret without it is someone
-// else's.
+// The metadata of a copy.
 const (
-	LabelSourceNamespace = domain + Name + "-source-namespace"
-	AnnotationSourceName = domain + Name + "-source-name"
-	// AnnotationMadeFor is the namespace that the copy was made for. In another one, it is
-	// somebody's copy of a copy.
-	AnnotationMadeFor = domain + Name + "-made-for"
-	// AnnotationSourceNamespaceUID is the UID of the source namespace.
-	AnnotationSourceNamespaceUID = domain + Name + "-source-namespace-uid"
+	// LabelSourceNamespace makes a Secret a copy: one without it is someone else's.
+	LabelSourceNamespace = "controller.nicoleh.io/secretsync-source-namespace"
+	// AnnotationMadeFor is the namespace and the name that the copy was made for.
+	AnnotationMadeFor = "controller.nicoleh.io/secretsync-made-for"
 )
 
-const (
-	// retryNoNamespace is how long to wait for the cache to show the source namespace, which
-	// must exist because there is a source.
-	retryNoNamespace = time.Second
-	// grace is how long a source must be gone before its copies go: many tools change a Secret
-	// by deleting it and creating another one.
-	grace = time.Minute
-)
+// grace is how long a copy must be unwanted before it is deleted, unless one side says false: many tools change
+// a Secret by deleting it and creating another one.
+const grace = time.Minute
 
-// Observed is everything that a decision about one name in one namespace depends on.
+// Observed is everything that a decision about one copy depends on.
 type Observed struct {
-	Config
-	SourceNS  *corev1.Namespace // the source namespace; nil if there is none
-	TargetNS  *corev1.Namespace // the namespace of the copy; nil if there is none
-	Source    *corev1.Secret    // the Secret of that name in the source namespace; nil if there is none
-	Copy      *corev1.Secret    // the labeled Secret in the target namespace, as StripCopy leaves it; nil if there is none
-	GoneFor   time.Duration     // for how long this process has known that the source is gone
-	Brake     string            // why deletions are held since this process has started; empty if this one is not
-	Confirmed Hold              // what somebody has confirmed the deletion in spite of
+	Name            cache.ObjectName // of the copy
+	SourceNamespace string
+	SourceNS        *corev1.Namespace // the source namespace; nil if there is none
+	TargetNS        *corev1.Namespace // the namespace of the copy; nil if there is none
+	Source          *corev1.Secret    // the Secret of that name in the source namespace; nil if there is none
+	Copy            *corev1.Secret    // the labeled Secret of that name in the target namespace; nil if there is none
+	UnwantedFor     time.Duration     // for how long this process has known that nobody wants the copy
 }
 
 // Action is what to do about a copy.
@@ -54,8 +43,6 @@ type Action string
 // Create, Update and Delete are one write each; Replace is two.
 const (
 	None    Action = "none"
-	Blocked Action = "blocked" // by something that only someone else can change
-	Later   Action = "later"   // because a write now would be in vain
 	Create  Action = "create"
 	Update  Action = "update"
 	Replace Action = "replace" // delete, then create
@@ -65,71 +52,117 @@ const (
 // Decision is what to do.
 type Decision struct {
 	Action       Action
-	Why          string        // for Replace, what cannot be changed in place; for Delete, why there should be none
-	Ask          ledger.Ask    // what there should be in the end, and what is left to do; without a goal if nobody knows
-	Hold         Hold          // what holds the deletion, if something does
-	Problem      Problem       // what is wrong although nothing was refused
+	Why          string        // for Replace and Delete
+	Problem      Problem       // why nothing is done, if somebody should know
+	IsUnwanted   bool          // nobody wants the copy that there is
 	RequeueAfter time.Duration // when to decide again even if nothing changes; zero for never
 }
 
-// isWrite reports whether the decision leads to a write.
-func (d Decision) isWrite() bool {
-	return d.Action == Create || d.Action == Update || d.Action == Replace || d.Action == Delete
+// Problem is what an event tells. The zero Problem means that nothing is wrong.
+type Problem struct {
+	About           corev1.ObjectReference
+	Reason, Message string
 }
 
-// Problem is why a copy is not as it should be. The zero Problem means that nothing is
-// wrong.
-type Problem struct{ Reason, Message string }
+// wish is what the two sides want of a copy.
+type wish struct {
+	is      verdict
+	why     string        // it is unwanted
+	after   time.Duration // to wait before an unwanted copy is deleted
+	problem Problem       // of a frozen copy, unless it is told about the source or the namespace anyway
+}
 
-// wish is what the annotations say about a copy.
-type wish int
+type verdict int
 
 const (
-	wanted wish = iota
-	frozen      // nobody knows
+	wanted verdict = iota
+	frozen
 	unwanted
 )
 
-// Why a copy is unwanted.
-const (
-	whyGone     = "its source is gone"
-	whyNo       = "its source says that it should not be copied"
-	whyNarrowed = "its source is no longer meant for the namespace"
-	whyUnmarked = "the namespace is no longer marked"
-)
-
-// wish returns what the annotations say about the copy and, if it is unwanted, why.
-func (o Observed) wish() (_ wish, whyNot string) {
-	target := o.answerOf(o.TargetNS)
-	switch {
-	case target == silent || target == no:
-		return unwanted, whyUnmarked
-	case target == unclear && (o.Source == nil || o.answerOf(o.Source) != no):
-		return frozen, ""
-	case o.Source == nil || o.Source.DeletionTimestamp != nil:
-		return unwanted, whyGone
-	case o.answerOf(o.Source) == no:
-		return unwanted, whyNo
-	case o.answerOf(o.Source) == silent || o.whyUnclear(o.Source) != "":
-		return frozen, ""
+// wish returns what the two sides want. There is a target namespace.
+func (o Observed) wish() wish {
+	target, source := answerOf(o.TargetNS), silent
+	if o.Source != nil {
+		source = answerTo(o.TargetNS.Name, o.Source)
 	}
-	restriction, err := o.restrictionOf(o.Source)
 	switch {
-	case err != nil: // whyUnclear has said so
-		return frozen, ""
-	case !restriction.allows(o.TargetNS):
-		return unwanted, whyNarrowed
+	case target == no:
+		return wish{is: unwanted, why: "its namespace says false"}
+	case source == no:
+		return wish{is: unwanted, why: "its source says false"}
+	case target == silent:
+		return wish{is: frozen, problem: o.markMissing(reference(o.TargetNS), "the copies here", "--namespace="+o.TargetNS.Name)}
+	case target == unclear:
+		return wish{is: frozen}
+	case o.Source == nil:
+		return o.wishWithoutSource()
+	case source == silent:
+		return wish{is: frozen, problem: o.markMissing(o.aboutSource(), "its copies", allOf(o.Name.Name))}
+	case source == unclear:
+		return wish{is: frozen}
+	case source == unlisted:
+		return wish{is: unwanted, why: "its source does not list the namespace", after: grace}
 	}
-	return wanted, ""
+	return wish{is: wanted}
 }
 
-// IsWanted reports whether there should be a copy.
-func (o Observed) IsWanted() bool {
-	if isGone(o.TargetNS) || o.isReserved(o.TargetNS.Name) {
-		return false
+// wishWithoutSource returns what is wanted of a copy whose source is missing. Only if the namespace has outlived
+// it, the source alone was deleted.
+func (o Observed) wishWithoutSource() wish {
+	switch {
+	case isGone(o.SourceNS):
+		about := reference(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: o.SourceNamespace}})
+		return wish{is: frozen, problem: Problem{about, ReasonSourceNamespaceGone,
+			"The namespace of the sources is gone or being deleted, so their copies are neither changed nor deleted. Create it and the sources again. " +
+				byHand(o.SourceNamespace, "--all-namespaces")}}
+	case o.Copy != nil && o.Copy.CreationTimestamp.Before(&o.SourceNS.CreationTimestamp):
+		return wish{is: frozen, problem: Problem{o.aboutSource(), ReasonSourceNamespaceGone,
+			"The source is missing, and its namespace is younger than a copy, so its copies are neither changed nor deleted. Create it again. " +
+				byHand(o.SourceNamespace, allOf(o.Name.Name))}}
 	}
-	is, _ := o.wish()
-	return is == wanted
+	return wish{is: unwanted, why: "its source was deleted", after: grace}
+}
+
+// markMissing says that one side has lost its annotation.
+func (o Observed) markMissing(about corev1.ObjectReference, copies, selected string) Problem {
+	return Problem{about, ReasonMarkMissing, fmt.Sprintf(`Annotation %s is gone, so %s are neither changed nor deleted. Set it again, or to "false" to delete them. `, Annotation, copies) +
+		byHand(o.SourceNamespace, selected)}
+}
+
+// byHand says how to delete frozen copies by hand.
+func byHand(sourceNamespace, selected string) string {
+	return fmt.Sprintf("To delete them by hand: kubectl delete secrets %s --selector=%s=%s", selected, LabelSourceNamespace, sourceNamespace)
+}
+
+// allOf selects the copies of a source.
+func allOf(name string) string { return "--all-namespaces --field-selector=metadata.name=" + name }
+
+// reference returns what an event about an object refers to.
+func reference(obj metav1.Object) corev1.ObjectReference {
+	kind := "Secret"
+	if _, isNamespace := obj.(*corev1.Namespace); isNamespace {
+		kind = "Namespace"
+	}
+	return corev1.ObjectReference{APIVersion: "v1", Kind: kind, Namespace: obj.GetNamespace(), Name: obj.GetName(), UID: obj.GetUID()}
+}
+
+// aboutSource refers to the source, even if that is gone.
+func (o Observed) aboutSource() corev1.ObjectReference {
+	if o.Source != nil {
+		return reference(o.Source)
+	}
+	return reference(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: o.SourceNamespace, Name: o.Name.Name}})
+}
+
+// about returns a problem with this copy, which is told about its source.
+func (o Observed) about(reason, message string) Problem {
+	return Problem{o.aboutSource(), reason, fmt.Sprintf("Namespace %q: %s", o.Name.Namespace, message)}
+}
+
+// isReserved reports whether copies are never written to a namespace, or deleted from it.
+func isReserved(namespace, sourceNamespace string) bool {
+	return namespace == metav1.NamespaceSystem || namespace == metav1.NamespacePublic || namespace == sourceNamespace
 }
 
 // isGone reports whether a namespace does not exist or is being deleted.
@@ -137,214 +170,113 @@ func isGone(namespace *corev1.Namespace) bool {
 	return namespace == nil || namespace.DeletionTimestamp != nil
 }
 
-// Decide returns what to do so that there is a copy if there should be one, equal to its
-// source in type and data, and immutable if the source is. It knows nothing of earlier writes.
+// IsWanted reports whether there should be a copy.
+func (o Observed) IsWanted() bool {
+	return !isGone(o.TargetNS) && !isReserved(o.Name.Namespace, o.SourceNamespace) && o.wish().is == wanted
+}
+
+// Decide returns what to do by the five rules. It knows nothing of earlier writes.
 func Decide(o Observed) Decision {
-	if isGone(o.TargetNS) || o.isReserved(o.TargetNS.Name) {
-		return Decision{Action: None} // a namespace that is deleted takes its Secrets with it
+	if isGone(o.TargetNS) || isReserved(o.Name.Namespace, o.SourceNamespace) {
+		return Decision{Action: None} // A namespace that is deleted takes its Secrets with it.
 	}
-	wish, whyNot := o.wish()
+	wish := o.wish()
 	switch {
-	case wish == wanted && o.SourceNS == nil:
-		return Decision{Action: Later, RequeueAfter: retryNoNamespace}
-	case wish == wanted && o.Copy == nil:
-		return Decision{Action: Create, Ask: ledger.Ask{Goal: o.goal(), Left: missing}}
+	case wish.is == wanted && o.Copy == nil:
+		return Decision{Action: Create}
 	case o.Copy == nil:
-		return Decision{Action: None, Ask: ledger.Ask{Goal: goalGone}}
-	case wish == wanted && !o.isCopy(o.Copy):
-		return Decision{Action: Blocked, Problem: Problem{ReasonNameTaken, o.whatItIs()}}
-	case wish == wanted:
+		return Decision{Action: None}
+	case wish.is == wanted:
 		return o.keep()
-	case wish == frozen:
-		return o.freeze()
-	case !o.isMade(o.Copy):
-		return Decision{Action: Blocked, Problem: Problem{ReasonNotMade, o.whatItIs()}}
-	case o.Copy.DeletionTimestamp != nil:
-		return o.waitForFinalizers("it should be gone")
+	case !o.isMade():
+		return Decision{Action: None} // Nobody wants a copy here, and this is none.
+	case wish.is == frozen:
+		return Decision{Action: None, Problem: wish.problem}
+	case wish.after > o.UnwantedFor:
+		return Decision{Action: None, IsUnwanted: true, RequeueAfter: wish.after - o.UnwantedFor}
 	}
-	if hold, why := o.whyHeld(whyNot); hold != "" {
-		return Decision{Action: Blocked, Hold: hold, Problem: Problem{ReasonHeld, why}}
-	}
-	if left := grace - o.GoneFor; whyNot == whyGone && left > 0 {
-		return Decision{Action: Later, RequeueAfter: left}
-	}
-	return Decision{Action: Delete, Why: whyNot, Ask: ledger.Ask{Goal: goalGone, Left: "there"}}
+	return Decision{Action: Delete, IsUnwanted: true, Why: wish.why}
 }
 
-// keep returns what to do about a copy that exists and should.
+// keep returns what to do about a labeled Secret where there should be a copy. Immutability alone is no difference.
 func (o Observed) keep() Decision {
-	d := Decision{Action: None, Ask: ledger.Ask{Goal: o.goal(), Left: o.left(o.Copy)}}
-	why := o.whyReplace()
+	madeFor := o.Copy.Annotations[AnnotationMadeFor]
+	hasType, hasData := o.Copy.Type == o.Source.Type, hasSameData(o.Copy, o.Source)
+	isFixed := !hasType || !hasData && isImmutable(o.Copy) // It cannot be changed in place.
 	switch {
-	case d.Ask.Left == "", o.SourceNS == nil:
-	case o.Copy.DeletionTimestamp != nil:
-		return o.waitForFinalizers("it differs from its source")
-	case why != "":
-		d.Action, d.Why = Replace, why
-	default:
-		d.Action = Update
-	}
-	return d
-}
-
-// freeze returns the decision about a copy whose source or namespace does not say clearly whether it
-// should be there. If the source says nothing at all, that is told here: most Secrets without a mark
-// are none of our business.
-func (o Observed) freeze() Decision {
-	if o.Source == nil || o.answerOf(o.Source) != silent || !o.isMade(o.Copy) {
+	case madeFor != "" && !o.isMade():
+		return Decision{Action: None, Problem: o.leftAlone(fmt.Sprintf("it was made for %q", madeFor))}
+	case isFixed && !o.isMade():
+		return Decision{Action: None, Problem: o.leftAlone("someone else made it immutable, or of another type")}
+	case !hasType:
+		return Decision{Action: Replace, Why: "its type has changed"}
+	case isFixed:
+		return Decision{Action: Replace, Why: "it is immutable"}
+	case hasData && o.isMade() && (isImmutable(o.Copy) || !isImmutable(o.Source)):
 		return Decision{Action: None}
 	}
-	return Decision{Action: Blocked, Problem: Problem{ReasonMarkMissing, fmt.Sprintf(
-		"Its copies are neither changed nor deleted, because the Secret has lost its annotation %s. If it was restricted by %s or %s, "+
-			`set both again in one command: without a restriction, all marked namespaces get it. Or set it to "false" to delete the copies`,
-		o.Annotation, AnnotationNamespaces, AnnotationNamespaceSelector)}}
+	return Decision{Action: Update}
 }
 
-// waitForFinalizers returns the decision about a copy that is being deleted and that must
-// not stay as it is.
-func (o Observed) waitForFinalizers(wrong string) Decision {
-	var finalizers []string
-	for _, name := range o.Copy.Finalizers {
-		finalizers = append(finalizers, strconv.Quote(name))
-	}
-	return Decision{Action: Blocked, Problem: Problem{ReasonTerminating, fmt.Sprintf("the copy is stuck in deletion (finalizers: %s), and %s", strings.Join(finalizers, ", "), wrong)}}
+// leftAlone returns the problem with a labeled Secret that is no copy and cannot become one.
+func (o Observed) leftAlone(why string) Problem {
+	return o.about(ReasonNameTaken, fmt.Sprintf("the Secret there has the label of a copy, but %s, so it is left alone. To get a copy instead: kubectl delete secret %s --namespace=%s",
+		why, o.Name.Name, o.Name.Namespace))
 }
 
-// taken says that a Secret of the copy's name is in the way.
-const taken = "a Secret of that name already exists and is not managed by secretsync"
-
-// whatItIs says what a Secret with the label of copies is that is no copy here, and what to do.
-func (o Observed) whatItIs() string {
-	name, namespace := o.Copy.Annotations[AnnotationSourceName], o.Copy.Annotations[AnnotationMadeFor]
-	switch {
-	case namespace != "" && namespace != o.Copy.Namespace:
-		return fmt.Sprintf("the Secret is a copy that was created for namespace %q, as after a backup is restored under another name; ignoring it. "+
-			"To have a copy made, if one is asked for: kubectl delete secret %s --namespace %s", namespace, o.Copy.Name, o.Copy.Namespace)
-	case name != "" && name != o.Copy.Name:
-		return fmt.Sprintf("the Secret was copied from the copy of %q, and not by secretsync; ignoring it. Remove its label %s, or delete the Secret", name, LabelSourceNamespace)
-	}
-	return fmt.Sprintf("the Secret has the label %s of a copy, but secretsync did not create it; ignoring it. Remove the label, or delete the Secret", LabelSourceNamespace)
-}
-
-// whyReplace returns what of the copy differs from its source and cannot be changed in
-// place; empty if nothing does. Immutability alone is no reason.
-func (o Observed) whyReplace() string {
-	switch {
-	case o.Copy.Type != o.Source.Type:
-		return "its type has changed"
-	case isImmutable(o.Copy) && !bytes.Equal(digestOf(o.Copy), digestOf(o.Source)):
-		return "it is immutable"
-	}
-	return ""
-}
-
-// isCopy reports whether a Secret is a copy of the source of its name, or may become one: it has
-// the label, and was not made for another name or namespace.
-func (c Config) isCopy(secret *corev1.Secret) bool {
-	name, isNamed := secret.Annotations[AnnotationSourceName]
-	namespace, isPlaced := secret.Annotations[AnnotationMadeFor]
-	return secret.Labels[LabelSourceNamespace] == c.SourceNamespace && (!isNamed || name == secret.Name) && (!isPlaced || namespace == secret.Namespace)
-}
-
-// isMade reports whether secretsync has made or adopted a Secret as the copy that it is.
-func (c Config) isMade(secret *corev1.Secret) bool {
-	return c.isCopy(secret) && secret.Annotations[AnnotationSourceName] == secret.Name && secret.Annotations[AnnotationMadeFor] == secret.Namespace
-}
-
-// metadata returns the labels and annotations of the copy that are secretsync's. Of the source's
-// metadata only the name is copied.
-func (o Observed) metadata() (labels, annotations map[string]string) {
-	return map[string]string{LabelSourceNamespace: o.SourceNamespace}, map[string]string{
-		AnnotationSourceName:         o.Source.Name,
-		AnnotationMadeFor:            o.TargetNS.Name,
-		AnnotationSourceNamespaceUID: string(o.SourceNS.UID),
-	}
-}
-
-// want returns the copy as it is created. It shares the data of the source.
-func (o Observed) want() *corev1.Secret {
-	labels, annotations := o.metadata()
-	return &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: o.TargetNS.Name, Name: o.Source.Name, Labels: labels, Annotations: annotations},
-		Type:       o.Source.Type,
-		Data:       o.Source.Data,
-		Immutable:  o.Source.Immutable,
-	}
-}
-
-// patch returns a strategic merge patch that makes the copy as it should be, and leaves what others
-// have added to its metadata. If the data differs, all of it is replaced. It applies only to the
-// copy that was observed.
-func (o Observed) patch() ([]byte, error) {
-	labels, annotations := o.metadata()
-	body := map[string]any{
-		"metadata": map[string]any{"uid": o.Copy.UID, "resourceVersion": o.Copy.ResourceVersion, "labels": labels, "annotations": annotations},
-	}
-	if !bytes.Equal(digestOf(o.Copy), digestOf(o.Source)) {
-		data := map[string]any{}
-		for key, value := range o.Source.Data {
-			data[key] = value
-		}
-		if !bytes.Equal(digestOf(o.Copy), digestOf(&corev1.Secret{})) { // Without data there, the directive would drop ours.
-			data["$patch"] = "replace"
-		}
-		body["data"] = data
-	}
-	if isImmutable(o.Source) {
-		body["immutable"] = true
-	}
-	return json.Marshal(body)
-}
-
-// goalGone is the goal that there is no copy, and missing is what is left if there should be one.
-const goalGone, missing = "gone", "missing"
-
-// goal identifies what the copy should contain.
-func (o Observed) goal() string {
-	return fmt.Sprintf("%x %s %t", digestOf(o.Source), o.Source.Type, isImmutable(o.Source))
-}
-
-// left identifies how a Secret differs from the copy as it should be; it is empty if it does not.
-// The informer does not show a Secret without the label.
-func (o Observed) left(secret *corev1.Secret) string {
-	if secret.Labels[LabelSourceNamespace] != o.SourceNamespace {
-		return missing
-	}
-	if o.SourceNS != nil && len(o.differences(secret)) == 0 {
-		return ""
-	}
-	return fmt.Sprintf("%x %s %t %q %q %q", digestOf(secret), secret.Type, isImmutable(secret),
-		secret.Annotations[AnnotationSourceName], secret.Annotations[AnnotationMadeFor], secret.Annotations[AnnotationSourceNamespaceUID])
-}
-
-// differences names the parts of a Secret that are not as those of the copy should be.
-func (o Observed) differences(secret *corev1.Secret) (parts []string) {
-	labels, annotations := o.metadata()
-	for _, part := range []struct {
-		name   string
-		isSame bool
-	}{
-		{"type", secret.Type == o.Source.Type},
-		{"data", bytes.Equal(digestOf(secret), digestOf(o.Source))},
-		{"immutability", isImmutable(secret) || !isImmutable(o.Source)},
-		{"labels", hasAll(secret.Labels, labels)},
-		{"annotations", hasAll(secret.Annotations, annotations)},
-	} {
-		if !part.isSame {
-			parts = append(parts, part.name)
-		}
-	}
-	return parts
-}
-
-// hasAll reports whether a map has all entries of another.
-func hasAll(has, wanted map[string]string) bool {
-	for key, value := range wanted {
-		if got, ok := has[key]; !ok || got != value {
-			return false
-		}
-	}
-	return true
-}
+// isMade reports whether a labeled Secret says that it was made for this very place.
+func (o Observed) isMade() bool { return o.Copy.Annotations[AnnotationMadeFor] == o.Name.String() }
 
 func isImmutable(secret *corev1.Secret) bool { return ptr.Deref(secret.Immutable, false) }
+
+// asked identifies what a write asks for.
+func (o Observed) asked(d Decision) pace.Wish {
+	if d.Action == Delete {
+		return pace.Wish{Digest: "gone"}
+	}
+	return pace.Wish{Digest: fmt.Sprintf("%x %s %t", digestOf(o.Source), o.Source.Type, isImmutable(o.Source))}
+}
+
+// want returns the copy as it is created. It shares the data of the source. Of the source's metadata, only the
+// name is copied: labels, annotations and owners would tell other tools that the copy is theirs.
+func (o Observed) want() *corev1.Secret {
+	return &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace:   o.Name.Namespace,
+			Name:        o.Name.Name,
+			Labels:      map[string]string{LabelSourceNamespace: o.SourceNamespace},
+			Annotations: map[string]string{AnnotationMadeFor: o.Name.String()},
+		},
+		Type:      o.Source.Type,
+		Data:      o.Source.Data,
+		Immutable: o.Source.Immutable,
+	}
+}
+
+// patch returns a JSON patch that makes the copy as it should be, if it still is as it was observed. Metadata that
+// others have added to a copy stays. A Secret that becomes a copy loses its annotations: by one of them, kubectl
+// apply would keep the data that it had.
+func (o Observed) patch() ([]byte, error) {
+	type operation struct {
+		Op    string `json:"op"`
+		Path  string `json:"path"`
+		Value any    `json:"value"`
+	}
+	patch := []operation{
+		{"add", "/metadata/uid", o.Copy.UID},
+		{"add", "/metadata/resourceVersion", o.Copy.ResourceVersion},
+	}
+	want := o.want()
+	if !o.isMade() {
+		patch = append(patch, operation{"add", "/metadata/annotations", want.Annotations})
+	}
+	if !hasSameData(o.Copy, o.Source) {
+		data := map[string][]byte{} // not null
+		maps.Copy(data, want.Data)
+		patch = append(patch, operation{"add", "/data", data})
+	}
+	if isImmutable(o.Source) {
+		patch = append(patch, operation{"add", "/immutable", true})
+	}
+	return json.Marshal(patch)
+}

@@ -1,8 +1,8 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
+	"maps"
 	"runtime"
 	"strings"
 	"testing"
@@ -12,20 +12,37 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
 	"pgregory.net/rapid"
 )
 
-// copied returns the copy of a source in team-a, as the cache has it.
+// begun is when the source namespace was created.
+var begun = time.Date(2026, time.July, 1, 12, 0, 0, 0, time.UTC)
+
+// seen returns what is observed of db in team-a if there is nothing but the source namespace.
+func seen() Observed {
+	return Observed{
+		Name: cache.NewObjectName("team-a", "db"), SourceNamespace: vault, UnwantedFor: grace,
+		SourceNS: newNamespace(vault, aged(begun)),
+	}
+}
+
+func aged(created time.Time) func(metav1.Object) {
+	return func(obj metav1.Object) { obj.SetCreationTimestamp(metav1.NewTime(created)) }
+}
+
+// copied returns the copy of a source in team-a, as the cache has it, a minute after the source namespace was created.
 func copied(source *corev1.Secret, edits ...func(*corev1.Secret)) *corev1.Secret {
-	o := Observed{Config: usual, SourceNS: newNamespace("vault"), TargetNS: newNamespace("team-a", marked), Source: source}
+	o := seen()
+	o.Source = source
 	secret := o.want()
 	secret.UID, secret.ResourceVersion = "copy", "7"
+	aged(begun.Add(time.Minute))(secret)
 	for _, edit := range edits {
 		edit(secret)
 	}
-	StripCopy(secret)
+	stripCopy(secret)
 	return secret
 }
 
@@ -52,34 +69,24 @@ func TestDecide(t *testing.T) {
 
 // words are what can stand behind an object in a test's input, and what it makes of the object.
 var words = map[string]func(obj metav1.Object, value string){
-	"annotation":         func(obj metav1.Object, value string) { annotate(obj, value, "x") },
-	"copy-of":            annotating(AnnotationSourceName),
-	"deleting":           func(obj metav1.Object, _ string) { ending(obj) },
-	"finalizer":          func(obj metav1.Object, value string) { obj.SetFinalizers([]string{value}) },
-	"for":                annotating(AnnotationNamespaces),
-	"from-namespace-uid": annotating(AnnotationSourceNamespaceUID),
-	"immutable":          func(obj metav1.Object, _ string) { immutable(obj.(*corev1.Secret)) },
-	"label":              func(obj metav1.Object, value string) { obj.GetLabels()[value] = "" },
-	"made-for":           annotating(AnnotationMadeFor),
-	"mark":               annotating(usual.Annotation),
-	"marked":             func(obj metav1.Object, _ string) { marked(obj) },
-	"name":               func(obj metav1.Object, value string) { obj.SetName(value) },
-	"only-labeled":       func(obj metav1.Object, _ string) { obj.SetAnnotations(map[string]string{}) },
-	"selector":           annotating(AnnotationNamespaceSelector),
-	"type":               func(obj metav1.Object, value string) { obj.(*corev1.Secret).Type = corev1.SecretType(value) },
-	"uid":                func(obj metav1.Object, value string) { obj.SetUID(types.UID(value)) },
-	"unmarked":           func(obj metav1.Object, _ string) { delete(obj.GetAnnotations(), usual.Annotation) },
-	"value":              func(obj metav1.Object, value string) { obj.(*corev1.Secret).Data = newSource("db", value).Data },
-}
-
-func annotating(key string) func(obj metav1.Object, value string) {
-	return func(obj metav1.Object, value string) { annotate(obj, key, value) }
+	"says":      func(obj metav1.Object, value string) { annotate(obj, Annotation, value) },
+	"silent":    func(obj metav1.Object, _ string) { delete(obj.GetAnnotations(), Annotation) },
+	"deleting":  func(obj metav1.Object, _ string) { ending(obj) },
+	"younger":   func(obj metav1.Object, _ string) { aged(begun.Add(time.Hour))(obj) },
+	"immutable": func(obj metav1.Object, _ string) { immutable(obj.(*corev1.Secret)) },
+	"label":     func(obj metav1.Object, value string) { obj.GetLabels()[value] = "" },
+	"made-for":  func(obj metav1.Object, value string) { annotate(obj, AnnotationMadeFor, value) },
+	"unmade":    func(obj metav1.Object, _ string) { delete(obj.GetAnnotations(), AnnotationMadeFor) },
+	"name":      func(obj metav1.Object, value string) { obj.SetName(value) },
+	"type":      func(obj metav1.Object, value string) { obj.(*corev1.Secret).Type = corev1.SecretType(value) },
+	"empty":     func(obj metav1.Object, _ string) { obj.(*corev1.Secret).Data = nil },
+	"value":     func(obj metav1.Object, value string) { obj.(*corev1.Secret).Data = newSource("db", value).Data },
 }
 
 // observe reads what is observed from a test's input, one object in each line.
-func observe(t *testing.T, d *datadriven.TestData) (o Observed) {
+func observe(t *testing.T, d *datadriven.TestData) Observed {
 	t.Helper()
-	o = Observed{Config: usual, GoneFor: grace, SourceNS: newNamespace(usual.SourceNamespace)}
+	o := seen()
 	for line := range strings.Lines(d.Input) {
 		object, args, err := datadriven.ParseLine(line)
 		if err != nil {
@@ -100,19 +107,16 @@ func observe(t *testing.T, d *datadriven.TestData) (o Observed) {
 		case object == "source-namespace":
 			edit(o.SourceNS)
 		case object == "target":
-			o.TargetNS = newNamespace("team-a", edit)
+			o.TargetNS = newNamespace("team-a", marked, edit)
+			o.Name.Namespace = o.TargetNS.Name
 		case object == "source":
 			o.Source = newSource("db", "1", func(s *corev1.Secret) { edit(s) })
 		case object == "copy":
 			o.Copy = copied(newSource("db", "1"), func(s *corev1.Secret) { edit(s) })
-		case object == "source-gone-for":
-			if o.GoneFor, err = time.ParseDuration(rest); err != nil {
+		case object == "unwanted-for":
+			if o.UnwantedFor, err = time.ParseDuration(rest); err != nil {
 				d.Fatalf(t, "%v", err)
 			}
-		case object == "confirmed":
-			o.Confirmed = Hold(rest)
-		case object == "brake":
-			o.Brake = rest
 		default:
 			d.Fatalf(t, "unknown object %q", object)
 		}
@@ -123,15 +127,11 @@ func observe(t *testing.T, d *datadriven.TestData) (o Observed) {
 // requireConsistent checks what holds for every decision.
 func requireConsistent(t *testing.T, at *datadriven.TestData, o Observed, d Decision) {
 	t.Helper()
-	if d.isWrite() != (d.Ask.Goal != "" && d.Ask.Left != "" && d.Action != None) {
-		t.Errorf("%s: %s, to do %+v", at.Pos, d.Action, d.Ask)
+	if d.Action != None && d.Problem != (Problem{}) || d.Action == Delete && !d.IsUnwanted {
+		t.Errorf("%s: %+v", at.Pos, d)
 	}
-	if (d.Problem.Reason == ReasonHeld) != (d.Hold != "") {
-		t.Errorf("%s: %+v, held by %q", at.Pos, d.Problem, d.Hold)
-	}
-	if d.Action == Create || d.Action == Replace {
-		equal(t, at.Pos+": data", o.Source.Data, o.want().Data)
-		equal(t, at.Pos+": type", o.Source.Type, o.want().Type)
+	if (d.Action == Create || d.Action == Update || d.Action == Replace) != (d.Action != None && o.IsWanted()) {
+		t.Errorf("%s: %s, although it is %t that a copy is wanted", at.Pos, d.Action, o.IsWanted())
 	}
 }
 
@@ -145,44 +145,61 @@ func describe(d Decision) string {
 		text += ", and decide again after " + d.RequeueAfter.String()
 	}
 	if d.Problem != (Problem{}) {
-		text += "\n" + d.Problem.Reason + ": " + d.Problem.Message
+		text += fmt.Sprintf("\n%s %s: %s: %s", d.Problem.About.Kind, d.Problem.About.Name, d.Problem.Reason, d.Problem.Message)
 	}
 	return text
 }
 
-// A patch sets what is ours, and leaves what others have added.
+// A patch sets what is ours, and leaves what others have added. It replaces all data, and means the same whatever
+// the copy contains.
 func TestPatch(t *testing.T) {
-	source := newSource("db", "2", immutable, func(s *corev1.Secret) { s.UID = "source" })
-	o := Observed{Config: usual, SourceNS: newNamespace("vault"), TargetNS: newNamespace("team-a", marked), Source: source, Copy: copied(newSource("db", "1"))}
-	body, err := o.patch()
-	if err != nil {
-		t.Fatal(err)
+	const observed = `[{"op":"add","path":"/metadata/uid","value":"copy"},{"op":"add","path":"/metadata/resourceVersion","value":"7"},`
+	for name, tt := range map[string]struct {
+		source, copied *corev1.Secret
+		want           string
+	}{
+		"other data":    {newSource("db", "2"), copied(newSource("db", "1")), `{"op":"add","path":"/data","value":{"password":"aHVudGVyMi0y","user":"aHVudGVyMi1hZG1pbg=="}}]`},
+		"no data":       {newSource("db", "2", empty), copied(newSource("db", "1")), `{"op":"add","path":"/data","value":{}}]`},
+		"immutable now": {newSource("db", "1", immutable), copied(newSource("db", "1")), `{"op":"add","path":"/immutable","value":true}]`},
+		"only labeled": {
+			newSource("db", "1"), copied(newSource("db", "1"), func(s *corev1.Secret) { s.Annotations = nil }),
+			`{"op":"add","path":"/metadata/annotations","value":{"controller.nicoleh.io/secretsync-made-for":"team-a/db"}}]`,
+		},
+	} {
+		o := seen()
+		o.Source, o.Copy = tt.source, tt.copied
+		body, err := o.patch()
+		if err != nil {
+			t.Fatal(err)
+		}
+		equal(t, name, observed+tt.want, string(body))
 	}
-	equal(t, "patch", `{"data":{"$patch":"replace","password":"aHVudGVyMi0y","user":"aHVudGVyMi1hZG1pbg=="},"immutable":true,"metadata":{"annotations":{`+
-		`"controller.nicoleh.io/secretsync-made-for":"team-a","controller.nicoleh.io/secretsync-source-name":"db","controller.nicoleh.io/secretsync-source-namespace-uid":""},`+
-		`"labels":{"controller.nicoleh.io/secretsync-source-namespace":"vault"},"resourceVersion":"7","uid":"copy"}}`, string(body))
 }
+
+func empty(secret *corev1.Secret) { secret.Data = nil }
 
 // Decide never changes its input, always returns the same for the same input, and has
 // nothing to do after its decision was carried out.
 func TestDecisionsComeToRest(t *testing.T) {
 	secret := rapid.Custom(func(t *rapid.T) *corev1.Secret {
 		s := newSource("db", rapid.SampledFrom([]string{"1", "2"}).Draw(t, "value"), ofType(rapid.SampledFrom([]corev1.SecretType{"", "Opaque", "x"}).Draw(t, "type")))
-		if rapid.Bool().Draw(t, "unmarked") {
-			s.Annotations = nil
-		}
 		s.Immutable = rapid.SampledFrom([]*bool{nil, ptr.To(false), ptr.To(true)}).Draw(t, "immutable")
-		if rapid.IntRange(0, 5).Draw(t, "ends") == 0 {
-			ending(s)
+		for name, edit := range map[string]func(*corev1.Secret){
+			"empty": empty, "ends": func(s *corev1.Secret) { ending(s) }, "silent": unmarked, "listed": listing("team-b"),
+		} {
+			if rapid.IntRange(0, 5).Draw(t, name) == 0 {
+				edit(s)
+			}
 		}
 		return s
 	})
 	rapid.Check(t, func(rt *rapid.T) {
-		o := Observed{Config: usual, GoneFor: grace, SourceNS: newNamespace("vault")}
+		o := seen()
 		if rapid.IntRange(0, 5).Draw(rt, "namespace") > 0 {
-			o.TargetNS = newNamespace(rapid.SampledFrom([]string{"team-a", "team-a", "kube-system", "vault"}).Draw(rt, "name"))
-			if rapid.Bool().Draw(rt, "marked") {
-				marked(o.TargetNS)
+			o.Name.Namespace = rapid.SampledFrom([]string{"team-a", "team-a", "kube-system", "vault"}).Draw(rt, "name")
+			o.TargetNS = newNamespace(o.Name.Namespace)
+			if says := rapid.SampledFrom([]string{"", "", "false", "ture", "-"}).Draw(rt, "says"); says != "-" {
+				saying(says)(o.TargetNS)
 			}
 		}
 		if rapid.IntRange(0, 5).Draw(rt, "source") > 0 {
@@ -191,13 +208,12 @@ func TestDecisionsComeToRest(t *testing.T) {
 		if o.TargetNS != nil && rapid.Bool().Draw(rt, "copy") {
 			o.Copy = secret.Draw(rt, "copy")
 			o.Copy.Namespace = o.TargetNS.Name
-			o.Copy.Labels = map[string]string{LabelSourceNamespace: rapid.SampledFrom([]string{"vault", "vault", "other"}).Draw(rt, "label")}
-			if rapid.Bool().Draw(rt, "made") {
-				o.Copy.Annotations = map[string]string{AnnotationSourceName: "db", AnnotationMadeFor: o.TargetNS.Name}
-			}
-			StripCopy(o.Copy)
+			o.Copy.Labels = map[string]string{LabelSourceNamespace: vault}
+			o.Copy.Annotations = map[string]string{AnnotationMadeFor: rapid.SampledFrom([]string{o.Name.String(), o.Name.String(), "", "elsewhere/db"}).Draw(rt, "made for")}
+			stripCopy(o.Copy)
 		}
-		shown := Observed{Config: o.Config, GoneFor: grace, SourceNS: o.SourceNS.DeepCopy(), TargetNS: o.TargetNS.DeepCopy(), Source: o.Source.DeepCopy(), Copy: o.Copy.DeepCopy()}
+		shown := o
+		shown.TargetNS, shown.Source, shown.Copy = o.TargetNS.DeepCopy(), o.Source.DeepCopy(), o.Copy.DeepCopy()
 		d := Decide(o)
 		if diff := cmp.Diff(d, Decide(o)); diff != "" {
 			rt.Errorf("decided once and again:\n%s", diff)
@@ -205,43 +221,45 @@ func TestDecisionsComeToRest(t *testing.T) {
 		if diff := cmp.Diff(shown, o); diff != "" {
 			rt.Errorf("changed what it was shown:\n%s", diff)
 		}
+		if (d.Action == Delete || d.Action == Replace) && !o.isMade() {
+			rt.Errorf("%s of what was not made for this place", d.Action)
+		}
 		switch d.Action {
 		case Create, Replace:
 			o.Copy = o.want()
-			StripCopy(o.Copy)
+			stripCopy(o.Copy)
 		case Update:
 			updated := o.want()
 			updated.Immutable = ptr.To(isImmutable(o.Source) || isImmutable(o.Copy))
 			o.Copy = updated
-			StripCopy(o.Copy)
+			stripCopy(o.Copy)
 		case Delete:
 			o.Copy = nil
 		default:
 		}
-		if after := Decide(o); after.Action != None && after.Action != Blocked {
+		if after := Decide(o); after.Action != None {
 			rt.Errorf("%s, and then %s", d.Action, after.Action)
 		}
 	})
 }
 
-// The caches hold neither the data of copies nor that of Secrets that are not copied.
+// The caches hold no data of any Secret, and digests that do not depend on how there is none.
 func TestStrip(t *testing.T) {
-	copied := newSource("db", "1")
-	StripCopy(copied)
-	digest := digestOf(newSource("db", "1"))
-	StripCopy(copied) // a transform may see an object twice
-	if strings.Contains(copied.String(), marker) || !bytes.Equal(digestOf(copied), digest) {
-		t.Error("of a copy is kept what it holds, or another digest when it is seen again")
+	for _, strip := range []func(*corev1.Secret){stripCopy, stripSource} {
+		secret := newSource("db", "1")
+		strip(secret)
+		strip(secret) // a transform may see an object twice
+		if strings.Contains(secret.String(), marker) || !hasSameData(secret, newSource("db", "1")) || hasSameData(secret, newSource("db", "2")) {
+			t.Error("what a Secret contains is kept, or another digest")
+		}
 	}
-	unmarked := newSource("db", "1", func(s *corev1.Secret) { delete(s.Annotations, usual.Annotation) })
-	usual.StripSource(unmarked)
-	if strings.Contains(fmt.Sprint(unmarked), marker) || len(unmarked.Data) > 0 {
-		t.Errorf("of a Secret that is not copied is kept what it holds: %d fields", len(unmarked.Data))
+	none := newSource("db", "1", empty)
+	if digestOf(none) != digestOf(&corev1.Secret{Data: map[string][]byte{}}) || digestOf(none) == digestOf(&corev1.Secret{Data: map[string][]byte{"": nil}}) {
+		t.Error("no data is the same as some, or differs from no data")
 	}
 	source := newSource("db", "1")
-	usual.StripSource(source)
-	equal(t, "data of a source", newSource("db", "1").Data, source.Data)
-	equal(t, "annotations of a source", map[string]string{usual.Annotation: "", digestKey: string(digest)}, source.Annotations)
+	stripSource(source)
+	equal(t, "annotations of a source", map[string]string{Annotation: "*", digestKey: digestOf(source)}, source.Annotations)
 }
 
 // Nothing that a stranger writes makes an entry of the caches large. A part of a long string would
@@ -254,8 +272,15 @@ func TestStrangersFillNoCache(t *testing.T) {
 		return int64(m.HeapAlloc)
 	}
 	before := heap()
-	var all []*corev1.Secret
+	var all []any
 	for range 100 {
+		namespace := newNamespace("team-a", saying(strings.Repeat("x", 200_000)), func(n metav1.Object) {
+			for i := range 100 {
+				annotate(n, fmt.Sprintf("note-%d", i), strings.Repeat("x", 200))
+			}
+			n.SetLabels(maps.Clone(n.GetAnnotations()))
+		})
+		stripNamespace(namespace)
 		large := planted("team-a", "db")
 		large.Annotations[AnnotationMadeFor] = strings.Repeat("x", 200_000)
 		for i := range 100 {
@@ -266,8 +291,8 @@ func TestStrangersFillNoCache(t *testing.T) {
 			large.OwnerReferences = append(large.OwnerReferences, metav1.OwnerReference{Name: words})
 			large.Data[fmt.Sprintf("key-%d", i)] = []byte(words)
 		}
-		StripCopy(large)
-		all = append(all, large)
+		stripCopy(large)
+		all = append(all, namespace, large)
 	}
 	if each := (heap() - before) / 100; each > 10_000 {
 		t.Errorf("each entry takes %d bytes of the heap", each)

@@ -10,7 +10,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -27,28 +26,55 @@ import (
 )
 
 // secrets is the world of secretsync: Secrets in a source namespace, namespaces that ask for
-// copies, and people who meddle with both: who misspell annotations, delete and re-create, refuse,
+// copies, and people who meddle with both: who remove and misspell annotations, delete and re-create, refuse,
 // and plant Secrets that look like copies.
 type secrets struct {
 	*simulation.History
 	made      int
 	edits     int
 	writes    int
-	refusing  bool
+	refusing  refusal
 	since     time.Time // it is or is not refusing
 	isOpposed bool      // Somebody has refused writes, or there is more to do than a write for each copy.
 }
 
+// refusal is who refuses writes.
+type refusal string
+
 const (
-	sourceNamespace = "secretsync"
-	secretMark      = secretsync.DefaultAnnotation
-	misspelt        = "controller.nicoleh.io/secretsync-namespace"
+	nobody    refusal = ""
+	byQuota   refusal = "a quota refuses new Secrets"
+	byWebhook refusal = "a webhook refuses Secrets, and repeats them"
+	byPolicy  refusal = "a policy refuses Secrets, and repeats them"
 )
+
+const sourceNamespace = "secretsync"
 
 var (
 	targetNamespaces = []string{"team-a", "team-b", "team-c"}
 	secretNames      = []string{"registry", "token"}
 )
+
+// none stands for no annotation.
+const none = "-"
+
+// What can be said, and what it means.
+var (
+	namespaceValues = map[string]wish{"": wanted, "true": wanted, "false": unwanted, none: frozen, "no": frozen, "disabled": frozen}
+	sourceLists     = map[string][]string{
+		"*": targetNamespaces, "team-*": targetNamespaces, "team-a": {"team-a"}, "team-c,team-b": {"team-b", "team-c"}, "elsewhere": nil,
+	}
+	// These are no list: nobody knows what they mean.
+	sourceWords = []string{none, "", "yes", "team-a;team-b"}
+)
+
+func anyNamespaceValue(draw *rand.Rand) string {
+	return simulation.Pick(draw, []string{"", "", "true", "false", none, none, "no", "disabled"})
+}
+
+func anySourceValue(draw *rand.Rand) string {
+	return simulation.Pick(draw, []string{"*", "*", "team-*", "team-a", "team-c,team-b", "elsewhere", "false", none, none, "", "yes", "team-a;team-b"})
+}
 
 // newWorld returns the world of secretsync.
 func newWorld(h *simulation.History) simulation.World { return &secrets{History: h} }
@@ -78,22 +104,17 @@ func (w *secrets) Begin() {
 	for _, name := range targetNamespaces {
 		w.newNamespace(name, simulation.Pick(draw, []string{"", none}))
 	}
-	w.newSecret(draw, sourceNamespace, secretNames[0], "")
+	w.newSecret(draw, sourceNamespace, secretNames[0], "*")
 }
 
-// none stands for no mark.
-const none = "-"
-
-func (w *secrets) newNamespace(name, mark string) {
+func (w *secrets) newNamespace(name, value string) {
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	setMark(namespace, mark)
+	annotate(namespace, secretsync.Annotation, value)
 	w.Create(namespace)
 }
 
-func setMark(obj metav1.Object, mark string) { set(obj, secretMark, mark) }
-
-// set sets an annotation, or removes it.
-func set(obj metav1.Object, key, value string) {
+// annotate sets an annotation, or removes it.
+func annotate(obj metav1.Object, key, value string) {
 	annotations := maps.Clone(obj.GetAnnotations())
 	if annotations == nil {
 		annotations = map[string]string{}
@@ -121,12 +142,12 @@ func (w *secrets) newData(draw *rand.Rand) map[string][]byte {
 	return data
 }
 
-func (w *secrets) newSecret(draw *rand.Rand, namespace, name, mark string) {
+func (w *secrets) newSecret(draw *rand.Rand, namespace, name, value string) {
 	secret := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
 		Data:       w.newData(draw), Type: corev1.SecretTypeOpaque,
 	}
-	setMark(secret, mark)
+	annotate(secret, secretsync.Annotation, value)
 	w.Create(secret)
 }
 
@@ -150,18 +171,14 @@ func (w *secrets) Edit(draw *rand.Rand) string {
 	w.edits++
 	name := simulation.Pick(draw, secretNames)
 	if draw.IntN(2) == 0 {
-		if source := w.secret(w.Store, sourceNamespace, name); source != nil {
-			return w.disturb(draw, source)
-		}
-		w.newSecret(draw, sourceNamespace, name, simulation.Pick(draw, []string{"", "", "", none}))
-		return "a new source " + name
+		return w.editSource(draw, name)
 	}
 	target := simulation.Pick(draw, targetNamespaces)
 	namespace := w.namespace(w.Store, target)
 	switch draw.IntN(8) {
 	case 0:
-		w.refusing, w.since, w.isOpposed = !w.refusing, time.Now(), true
-		return fmt.Sprintf("a quota refuses new Secrets: %t", w.refusing)
+		w.refuse(simulation.Pick(draw, []refusal{nobody, byQuota, byWebhook, byPolicy}))
+		return fmt.Sprintf("who refuses: %s", w.refusing)
 	case 1, 2:
 		if namespace == nil {
 			w.newNamespace(target, "")
@@ -180,37 +197,55 @@ func (w *secrets) Edit(draw *rand.Rand) string {
 			return ""
 		}
 		revoked, rotated := namespace.DeepCopy(), source.DeepCopy()
-		setMark(revoked, simulation.Pick(draw, []string{none, "no", "ture"}))
+		annotate(revoked, secretsync.Annotation, simulation.Pick(draw, []string{none, "false", "disabled"}))
 		w.Put(revoked)
 		rotated.Data = w.newData(draw)
-		if draw.IntN(3) == 0 {
-			setMark(rotated, "no")
-		}
+		annotate(rotated, secretsync.Annotation, simulation.Pick(draw, []string{valueOf(source), "false", "elsewhere"}))
 		w.Put(rotated)
 		w.edits++
-		return fmt.Sprintf("namespace %s says %q, and Secret %s rotates and says %q", target, answerOf(revoked), name, answerOf(rotated))
+		return fmt.Sprintf("namespace %s says %q, and Secret %s rotates and says %q", target, valueOf(revoked), name, valueOf(rotated))
 	default:
 		if namespace == nil {
 			return ""
 		}
 		changed := namespace.DeepCopy()
-		mark := simulation.Pick(draw, []string{"", "", "true", none, "no", "ture"})
-		setMark(changed, mark)
+		annotate(changed, secretsync.Annotation, anyNamespaceValue(draw))
 		w.Put(changed)
-		return fmt.Sprintf("namespace %s says %q", target, mark)
+		return fmt.Sprintf("namespace %s says %q", target, valueOf(changed))
 	}
 }
+
+// editSource has somebody change, create or delete a source, or all of them with their namespace.
+func (w *secrets) editSource(draw *rand.Rand, name string) string {
+	namespace, source := w.namespace(w.Store, sourceNamespace), w.secret(w.Store, sourceNamespace, name)
+	switch {
+	case namespace == nil:
+		w.newNamespace(sourceNamespace, none)
+		return "the source namespace is created again"
+	case draw.IntN(12) == 0:
+		w.Delete(namespaceKey(sourceNamespace), metav1.DeletePropagationBackground)
+		return "the source namespace is deleted"
+	case source == nil:
+		w.newSecret(draw, sourceNamespace, name, simulation.Pick(draw, []string{"*", "*", "team-a", none}))
+		return "a new source " + name
+	}
+	return w.disturb(draw, source)
+}
+
+func (w *secrets) refuse(who refusal) { w.refusing, w.since, w.isOpposed = who, time.Now(), true }
 
 // plant has somebody create a Secret that is no copy, or looks like one.
 func (w *secrets) plant(draw *rand.Rand, namespace, name string) string {
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Data: w.newData(draw), Type: corev1.SecretTypeOpaque}
-	what := draw.IntN(4)
+	what := draw.IntN(5)
 	if what > 0 {
 		secret.Labels = map[string]string{secretsync.LabelSourceNamespace: sourceNamespace}
 	}
 	if what > 1 {
-		set(secret, secretsync.AnnotationSourceName, name)
-		set(secret, secretsync.AnnotationMadeFor, []string{namespace, "elsewhere"}[what-2])
+		annotate(secret, secretsync.AnnotationMadeFor, []string{namespace + "/" + name, "elsewhere/" + name, namespace + "/other"}[what-2])
+	}
+	if draw.IntN(4) == 0 {
+		secret.Immutable = new(true)
 	}
 	w.isOpposed = true // Each is looked for, written to or deleted.
 	w.Create(secret)
@@ -221,11 +256,12 @@ func (w *secrets) plant(draw *rand.Rand, namespace, name string) string {
 func (w *secrets) disturb(draw *rand.Rand, secret *corev1.Secret) string {
 	changed := secret.DeepCopy()
 	where := secret.Namespace + "/" + secret.Name
+	isSource := secret.Namespace == sourceNamespace
 	switch n := draw.IntN(8); {
 	case n == 0:
 		w.DeleteNow(secretKey(secret.Namespace, secret.Name))
 		return "Secret " + where + " is deleted"
-	case n < 3 && secret.Namespace != sourceNamespace:
+	case n < 3 && !isSource:
 		w.isOpposed = true
 		if draw.IntN(2) == 0 {
 			changed.Immutable = new(true)
@@ -235,28 +271,21 @@ func (w *secrets) disturb(draw *rand.Rand, secret *corev1.Secret) string {
 				source.Data = w.newData(draw)
 				w.Put(source)
 			}
-			w.refusing, w.since = draw.IntN(4) > 0, time.Now()
-			return fmt.Sprintf("somebody makes %s immutable, and its source changes; a quota refuses new Secrets: %t", where, w.refusing)
+			w.refuse(simulation.Pick(draw, []refusal{nobody, byQuota, byQuota, byWebhook}))
+			return fmt.Sprintf("somebody makes %s immutable, and its source changes; who refuses: %s", where, w.refusing)
 		}
-		changed.Labels = nil
+		changed.Labels, changed.Annotations = nil, nil
 		w.Put(changed)
 		return "somebody makes " + where + " theirs"
-	case n < 3:
-		mark := simulation.Pick(draw, []string{"", "", "true", none, "no", "ture"})
-		setMark(changed, mark)
+	case n < 5 && isSource:
+		annotate(changed, secretsync.Annotation, anySourceValue(draw))
 		w.Put(changed)
-		return fmt.Sprintf("Secret %s says %q", where, mark)
-	case n < 5 && secret.Namespace == sourceNamespace:
-		key := simulation.Pick(draw, []string{secretsync.AnnotationNamespaces, secretsync.AnnotationNamespaces, secretsync.AnnotationNamespaceSelector, misspelt})
-		value := simulation.Pick(draw, []string{none, none, "team-a", "team-c,team-b"})
-		set(changed, key, value)
-		w.Put(changed)
-		return fmt.Sprintf("Secret %s has %s: %s", where, key, value)
+		return fmt.Sprintf("Secret %s says %q", where, valueOf(changed))
 	case n == 5:
 		w.isOpposed = true
 		w.DeleteNow(secretKey(secret.Namespace, secret.Name))
-		if secret.Namespace == sourceNamespace {
-			w.newSecret(draw, secret.Namespace, secret.Name, simulation.Pick(draw, []string{"", "", none}))
+		if isSource {
+			w.newSecret(draw, secret.Namespace, secret.Name, simulation.Pick(draw, []string{"*", "*", none}))
 			return "another Secret takes the place of " + where
 		}
 		return w.plant(draw, secret.Namespace, secret.Name)
@@ -280,25 +309,40 @@ func (w *secrets) Interfere(draw *rand.Rand, _ string, key apiserver.Key) string
 	return w.Edit(draw)
 }
 
-// Admit implements World. The policy repeats what it has refused.
+// Admit implements World. Webhooks and policies repeat what they have refused.
 func (w *secrets) Admit(a apiserver.Admission) error {
-	if !w.refusing || a.Verb != "create" || a.Key.Resource.Resource != "secrets" {
+	if w.refusing == nobody || a.Key.Resource.Resource != "secrets" || a.Verb == "delete" || w.refusing == byQuota && a.Verb != "create" {
 		return nil
 	}
 	secret, err := json.Marshal(a.Object)
 	if err != nil {
 		return err
 	}
-	return apierrors.NewForbidden(a.Key.Resource, a.Key.Name, fmt.Errorf("exceeded quota: no %s", w.Hidden(secret)))
+	words := w.Hidden(secret)
+	switch w.refusing {
+	case byWebhook:
+		denied := apierrors.NewForbidden(a.Key.Resource, a.Key.Name, nil)
+		denied.ErrStatus.Message = fmt.Sprintf(`admission webhook "indiscreet.example.com" denied the request: exceeded quota: %s`, words)
+		return denied
+	case byPolicy:
+		return apierrors.NewForbidden(a.Key.Resource, a.Key.Name, fmt.Errorf("ValidatingAdmissionPolicy 'p' with binding 'b' denied request: %s", words))
+	default:
+		return apierrors.NewForbidden(a.Key.Resource, a.Key.Name, fmt.Errorf("exceeded quota: small, requested: %s", words))
+	}
 }
 
 // Mutate implements World.
 func (w *secrets) Mutate(apiserver.Admission) {}
 
-// Settle implements World.
+// Settle implements World. A name that is taken would be tried every five minutes.
 func (w *secrets) Settle() time.Duration {
-	w.refusing = false
-	return 11 * time.Minute // Repairs, refusals and edits wait for five minutes at most.
+	w.refusing = nobody
+	for _, secret := range simulation.All[corev1.Secret](w.History, w.Store) {
+		if secret.Namespace != sourceNamespace && secret.Labels[secretsync.LabelSourceNamespace] == "" {
+			w.DeleteNow(secretKey(secret.Namespace, secret.Name))
+		}
+	}
+	return 11 * time.Minute // Repairs and refusals wait for five minutes at most.
 }
 
 // isCopy reports whether a Secret is a copy, or is to be made one by its label.
@@ -306,12 +350,11 @@ func isCopy(secret *corev1.Secret) bool {
 	if secret == nil || secret.Labels[secretsync.LabelSourceNamespace] != sourceNamespace {
 		return false
 	}
-	name, isNamed := secret.Annotations[secretsync.AnnotationSourceName]
-	namespace, isPlaced := secret.Annotations[secretsync.AnnotationMadeFor]
-	return (!isNamed || name == secret.Name) && (!isPlaced || namespace == secret.Namespace)
+	place, isPlaced := secret.Annotations[secretsync.AnnotationMadeFor]
+	return !isPlaced || place == secret.Namespace+"/"+secret.Name
 }
 
-// isMade reports whether a Secret is a copy that says where it was made.
+// isMade reports whether a Secret is a copy that says for which place it was made.
 func isMade(secret *corev1.Secret) bool {
 	return isCopy(secret) && secret.Annotations[secretsync.AnnotationMadeFor] != ""
 }
@@ -321,9 +364,9 @@ type wish string
 
 const (
 	wanted   wish = "wanted"
-	frozen   wish = "unclear"
+	frozen   wish = "frozen"
 	unwanted wish = "unwanted"
-	gone     wish = "without a source"
+	dropped  wish = "unlisted, or without its source" // for a minute
 )
 
 // wishOf returns whether there should be a copy.
@@ -332,44 +375,33 @@ func (w *secrets) wishOf(store apiserver.Store, namespace, name string) wish {
 	if target == nil || target.DeletionTimestamp != nil {
 		return unwanted
 	}
-	targetSays := answerOf(target)
-	switch {
-	case targetSays == "no" || targetSays == none:
-		return unwanted
-	case targetSays != "yes" && (source == nil || answerOf(source) != "no"):
-		return frozen
-	case !isThere(source):
-		return gone
-	case answerOf(source) == "no":
-		return unwanted
-	case answerOf(source) != "yes":
-		return frozen
-	}
-	names, hasNames := source.Annotations[secretsync.AnnotationNamespaces]
-	_, hasSelector := source.Annotations[secretsync.AnnotationNamespaceSelector]
-	_, isMisspelt := source.Annotations[misspelt]
-	switch {
-	case isMisspelt || hasNames && hasSelector:
-		return frozen
-	case hasSelector:
-		return unwanted // No namespace has a label of that name.
-	case hasNames && !slices.Contains(strings.Split(names, ","), namespace):
+	if source != nil && valueOf(source) == "false" {
 		return unwanted
 	}
-	return wanted
+	if says := namespaceValues[valueOf(target)]; says != wanted {
+		return says
+	}
+	if source == nil {
+		is, of := w.secret(store, namespace, name), w.namespace(store, sourceNamespace)
+		if of == nil || of.DeletionTimestamp != nil || is != nil && is.CreationTimestamp.Before(&of.CreationTimestamp) {
+			return frozen
+		}
+		return dropped
+	}
+	if slices.Contains(sourceWords, valueOf(source)) {
+		return frozen
+	}
+	if slices.Contains(sourceLists[valueOf(source)], namespace) {
+		return wanted
+	}
+	return dropped
 }
 
-func isThere(secret *corev1.Secret) bool { return secret != nil && secret.DeletionTimestamp == nil }
-
-func answerOf(obj metav1.Object) string {
-	value, ok := obj.GetAnnotations()[secretMark]
-	switch {
-	case !ok:
-		return none
-	case value == "" || value == "true":
-		return "yes"
+func valueOf(obj metav1.Object) string {
+	if value, ok := obj.GetAnnotations()[secretsync.Annotation]; ok {
+		return value
 	}
-	return value
+	return none
 }
 
 // Check implements World.
@@ -383,7 +415,6 @@ func (w *secrets) Check(x simulation.Exchange) {
 	}
 	what := fmt.Sprintf("%s: %s %s", x.Process.Name, x.Verb, simulation.Describe(x.Key))
 	before, after := w.secret(x.Before, x.Key.Namespace, x.Key.Name), w.secret(x.After, x.Key.Namespace, x.Key.Name)
-	known := w.Since(min(x.Process.Knew("secrets", x.Decided), x.Process.Knew("namespaces", x.Decided)))
 	read := w.SinceTime(x.Decided)
 	in := slices.ContainsFunc[[]apiserver.Store]
 	wishIs := func(wishes ...wish) func(apiserver.Store) bool {
@@ -395,46 +426,59 @@ func (w *secrets) Check(x simulation.Exchange) {
 			return source != nil && equality.Semantic.DeepEqual(source.Data, data)
 		}
 	}
+	aMinuteAgo := w.SinceTime(time.Now().Add(-time.Minute))[:1]
 	switch {
 	case x.Key.Resource.Resource != "secrets" || !slices.Contains(targetNamespaces, x.Key.Namespace):
 		w.Fail("permissions", "%s", what)
 	case before != nil && !isCopy(before):
 		w.Fail("ownership", "%s, which is no copy", what)
-	case x.Verb == "delete" && w.refusing && !w.since.After(x.Decided) && !in(w.SinceTime(x.Decided.Add(-time.Minute)), wishIs(unwanted, gone)):
+	case x.Verb == "delete" && !isMade(before):
+		w.Fail("ownership", "%s, which was not made for this place", what)
+	case x.Verb == "delete" && w.refusing != nobody && !w.since.After(x.Decided) && !in(w.SinceTime(x.Decided.Add(-time.Minute)), wishIs(unwanted, dropped)):
 		w.Fail("deletion", "%s, although no other can be created", what)
 	case x.Verb == "delete" && before.Immutable != nil &&
 		in(read, func(s apiserver.Store) bool { return wishIs(wanted)(s) && !isOfSource(before.Data)(s) }):
 		// It is replaced.
-	case x.Verb == "delete" && (!isMade(before) || !in(read, wishIs(unwanted, gone))):
+	case x.Verb == "delete" && in(read, wishIs(unwanted)):
+	case x.Verb == "delete" && !in(read, wishIs(dropped)):
 		w.Fail("deletion", "%s, which somebody wants, or may want", what)
+	case x.Verb == "delete" && in(aMinuteAgo, wishIs(wanted)):
+		w.Fail("deletion", "%s, which was wanted a minute ago", what)
 	case x.Verb == "delete":
-		if !in(read, wishIs(unwanted)) && in(w.SinceTime(time.Now().Add(-time.Minute)), func(s apiserver.Store) bool { return isThere(w.secret(s, sourceNamespace, x.Key.Name)) }) {
-			w.Fail("deletion", "%s, whose source has just gone", what)
-		}
-	case (before == nil || !equality.Semantic.DeepEqual(before.Data, after.Data)) && (!in(read, wishIs(wanted)) || !in(read, isOfSource(after.Data))):
-		w.Fail("disclosure", "%s, which has not been wanted so since it was decided on", what)
-	case x.Verb != "create" && (!in(known, wishIs(wanted)) && !in(read, wishIs(wanted)) || !in(known, isOfSource(after.Data))):
-		w.Fail("copy", "%s, which has not been wanted so", what)
+	case !in(read, wishIs(wanted)):
+		w.Fail("disclosure", "%s, which has not been wanted since it was decided on", what)
+	case !in(read, isOfSource(after.Data)):
+		w.Fail("data", "%s, whose data the source has not had since it was decided on", what)
 	}
 }
 
 // CheckEnd implements World.
 func (w *secrets) CheckEnd() {
-	hasHeld := slices.ContainsFunc(w.Said, func(event []byte) bool { return bytes.Contains(event, []byte("DeletionsHeld")) })
 	for _, namespace := range targetNamespaces {
 		for _, name := range secretNames {
 			found, source := w.secret(w.Store, namespace, name), w.secret(w.Store, sourceNamespace, name)
 			switch is := w.wishOf(w.Store, namespace, name); {
 			case is == wanted && found == nil:
 				w.Fail("end", "there is no copy of %s in %s", name, namespace)
-			case is == wanted && isCopy(found) && !equality.Semantic.DeepEqual(found.Data, source.Data):
+			case is == wanted && (isMade(found) || isCopy(found) && found.Immutable == nil) && !equality.Semantic.DeepEqual(found.Data, source.Data):
 				w.Fail("end", "the copy of %s in %s is not as its source", name, namespace)
-			case (is == unwanted || is == gone) && isMade(found) && !hasHeld:
+			case (is == unwanted || is == dropped) && isMade(found):
 				w.Fail("end", "there is a copy of %s in %s, which is %s", name, namespace, is)
+			case is == frozen && isMade(found) && !w.hasTold():
+				w.Fail("end", "nobody is told that the copy of %s in %s is frozen", name, namespace)
 			}
 		}
 	}
 	w.checkBudget()
+}
+
+// hasTold reports whether an event says that something is frozen.
+func (w *secrets) hasTold() bool {
+	return slices.ContainsFunc(w.Said, func(event []byte) bool {
+		return slices.ContainsFunc([]string{secretsync.ReasonUnclear, secretsync.ReasonMarkMissing, secretsync.ReasonSourceNamespaceGone}, func(reason string) bool {
+			return bytes.Contains(event, []byte(reason))
+		})
+	})
 }
 
 // checkBudget checks that a history without faults costs at most a write in each namespace for

@@ -499,17 +499,23 @@ func (g *generator) apply(target *unstructured.Unstructured, name string) reques
 	return r
 }
 
-// replaceData replaces all data of a Secret by a strategic merge patch.
+// replaceData replaces all data of a Secret by a JSON patch, as secretsync does.
 func (g *generator) replaceData(target *unstructured.Unstructured, name string) request {
-	data := map[string]any{"$patch": "replace"}
+	type operation = map[string]any
+	var patch []operation
+	for field, value := range g.metadata(secrets, target, name) {
+		patch = append(patch, operation{"op": "add", "path": "/metadata/" + field, "value": value})
+	}
+	slices.SortFunc(patch, func(a, b operation) int { return strings.Compare(a["path"].(string), b["path"].(string)) })
+	data := map[string]any{}
 	if value := pick(g, "", "MQ==", "Mg=="); value != "" {
 		data[pick(g, "a", "b")] = value
 	}
-	body := map[string]any{"metadata": g.metadata(secrets, target, name), "data": data}
+	patch = append(patch, operation{"op": "add", "path": "/data", "value": data})
 	if g.in(20) {
-		body["immutable"] = true
+		patch = append(patch, operation{"op": "add", "path": "/immutable", "value": true})
 	}
-	return g.patch(types.StrategicMergePatchType, secrets, name, body)
+	return g.patch(types.JSONPatchType, secrets, name, patch)
 }
 
 func (g *generator) delete(resource schema.GroupVersionResource, target *unstructured.Unstructured, name string) request {

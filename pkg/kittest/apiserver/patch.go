@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"encoding/json"
+	"net/http"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -19,6 +20,8 @@ func (c *call) patch() (Response, error) {
 	case of == types.ApplyYAMLPatchType && c.kind.fields != nil:
 		return c.apply()
 	case of == types.MergePatchType:
+	case of == types.JSONPatchType:
+		patched = c.jsonPatch
 	case of == types.StrategicMergePatchType && !c.kind.isCustom:
 		patched = c.strategicPatch
 	default:
@@ -49,6 +52,23 @@ func (c *call) mergePatch() (Object, error) {
 	patched, err := jsonpatch.MergePatch(stored, c.Body)
 	if err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	obj, err := c.kind.decode(patched)
+	return obj, badPatch(err)
+}
+
+func (c *call) jsonPatch() (Object, error) {
+	patch, err := jsonpatch.DecodePatch(c.Body)
+	if err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	stored, err := json.Marshal(c.store.Objects[c.key])
+	if err != nil {
+		return nil, err
+	}
+	patched, err := patch.Apply(stored)
+	if err != nil {
+		return nil, apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", schema.GroupResource{}, "", err.Error(), 0, false)
 	}
 	obj, err := c.kind.decode(patched)
 	return obj, badPatch(err)
