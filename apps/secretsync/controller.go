@@ -38,7 +38,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
@@ -267,7 +266,7 @@ func (c *Controller) sync(ctx context.Context, name cache.ObjectName) (requeueAf
 // observe reads what a decision depends on from the caches.
 func (c *Controller) observe(name cache.ObjectName) Observed {
 	return Observed{
-		Name:            name,
+		Name:            name.AsNamespacedName(),
 		SourceNamespace: c.sourceNamespace,
 		TargetNS:        cached(c.namespaces.Get(name.Namespace)),
 		SourceNS:        cached(c.namespaces.Get(c.sourceNamespace)),
@@ -278,8 +277,7 @@ func (c *Controller) observe(name cache.ObjectName) Observed {
 }
 
 // readLive replaces the source and the namespaces by live reads. Any cache can be behind, and what was shown or deleted
-// cannot be taken back. A namespace is marked as being deleted before anything in it is deleted, so the source is read
-// before its namespace.
+// cannot be taken back.
 func (c *Controller) readLive(ctx context.Context, o Observed) (_ Observed, err error) {
 	namespaces := c.kube.CoreV1().Namespaces()
 	if o.TargetNS, err = orNil(namespaces.Get(ctx, o.Name.Namespace, metav1.GetOptions{})); err != nil {
@@ -305,6 +303,8 @@ func orNil[T any](obj *T, err error) (*T, error) {
 	return obj, err
 }
 
+func (o Observed) key() cache.ObjectName { return cache.NewObjectName(o.Name.Namespace, o.Name.Name) }
+
 // place is what the attempts are noted for: a copy in this very namespace, also if it does not exist.
 func (o Observed) place() metav1.Object {
 	return &metav1.ObjectMeta{Namespace: o.Name.Namespace, Name: o.Name.Name, UID: o.TargetNS.UID}
@@ -329,7 +329,7 @@ func (c *Controller) act(ctx context.Context, o Observed, d Decision) error {
 		return err
 	}
 	if stored != nil {
-		c.writes.WroteAt(o.Name, secretResource.GroupResource(), stored.ResourceVersion)
+		c.writes.WroteAt(o.key(), secretResource.GroupResource(), stored.ResourceVersion)
 	}
 	writesTotal.WithLabelValues(string(d.Action)).Inc()
 	klog.FromContext(ctx).V(2).Info("Wrote the copy", "action", d.Action)
@@ -345,11 +345,11 @@ func (c *Controller) write(ctx context.Context, o Observed, d Decision) (stored 
 		stored, err = secrets.Create(ctx, o.want(), metav1.CreateOptions{FieldManager: fieldManager})
 		return stored, redact("creating the copy", err)
 	case Update:
-		body, err := o.patch()
+		kind, body, err := o.patch()
 		if err != nil {
 			return nil, err
 		}
-		stored, err = secrets.Patch(ctx, o.Name.Name, types.JSONPatchType, body, metav1.PatchOptions{FieldManager: fieldManager})
+		stored, err = secrets.Patch(ctx, o.Name.Name, kind, body, metav1.PatchOptions{FieldManager: fieldManager})
 		return stored, redact("updating the copy", err)
 	case Replace: // An outdated copy is better than none, so the API server is asked first.
 		_, err := secrets.Create(ctx, o.want(), metav1.CreateOptions{FieldManager: fieldManager, DryRun: []string{metav1.DryRunAll}})
@@ -398,10 +398,10 @@ func (c *Controller) report(ctx context.Context, o Observed, d Decision, err err
 		if left := last.At.Add(quiet).Sub(now); left > 0 {
 			requeueAfter = pace.Sooner(requeueAfter, left)
 		} else {
-			c.attempts.Forget(o.Name)
+			c.attempts.Forget(o.key())
 		}
 	}
-	if c.troubles.note(o.Name, problem, d.IsUnwanted, now) {
+	if c.troubles.note(o.key(), problem, d.IsUnwanted, now) {
 		c.tell(corev1.EventTypeWarning, problem)
 		klog.FromContext(ctx).Info("The copy is not as it should be", "reason", problem.Reason, "message", problem.Message)
 	}

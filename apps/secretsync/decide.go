@@ -8,7 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/cache"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/pkg/kit/pace"
@@ -28,7 +28,7 @@ const grace = time.Minute
 
 // Observed is everything that a decision about one copy depends on.
 type Observed struct {
-	Name            cache.ObjectName // of the copy
+	Name            types.NamespacedName // of the copy
 	SourceNamespace string
 	SourceNS        *corev1.Namespace // the source namespace; nil if there is none
 	TargetNS        *corev1.Namespace // the namespace of the copy; nil if there is none
@@ -253,10 +253,10 @@ func (o Observed) want() *corev1.Secret {
 	}
 }
 
-// patch returns a JSON patch that makes the copy as it should be, if it still is as it was observed. Metadata that
-// others have added to a copy stays. A Secret that becomes a copy loses its annotations: by one of them, kubectl
+// patch returns a patch and its type. It makes the copy as it should be, if that still is as it was observed, and means
+// the same whatever the copy contains. Metadata that others have added to a copy stays. A Secret that becomes a copy loses its annotations: by one of them, kubectl
 // apply would keep the data that it had.
-func (o Observed) patch() ([]byte, error) {
+func (o Observed) patch() (types.PatchType, []byte, error) {
 	type operation struct {
 		Op    string `json:"op"`
 		Path  string `json:"path"`
@@ -278,5 +278,6 @@ func (o Observed) patch() ([]byte, error) {
 	if isImmutable(o.Source) {
 		patch = append(patch, operation{"add", "/immutable", true})
 	}
-	return json.Marshal(patch)
+	body, err := json.Marshal(patch)
+	return types.JSONPatchType, body, err
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/cache"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"pgregory.net/rapid"
 )
@@ -23,7 +23,7 @@ var begun = time.Date(2026, time.July, 1, 12, 0, 0, 0, time.UTC)
 // seen returns what is observed of db in team-a if there is nothing but the source namespace.
 func seen() Observed {
 	return Observed{
-		Name: cache.NewObjectName("team-a", "db"), SourceNamespace: vault, UnwantedFor: grace,
+		Name: types.NamespacedName{Namespace: "team-a", Name: "db"}, SourceNamespace: vault, UnwantedFor: grace,
 		SourceNS: newNamespace(vault, aged(begun)),
 	}
 }
@@ -168,8 +168,8 @@ func TestPatch(t *testing.T) {
 	} {
 		o := seen()
 		o.Source, o.Copy = tt.source, tt.copied
-		body, err := o.patch()
-		if err != nil {
+		kind, body, err := o.patch()
+		if err != nil || kind != types.JSONPatchType {
 			t.Fatal(err)
 		}
 		equal(t, name, observed+tt.want, string(body))

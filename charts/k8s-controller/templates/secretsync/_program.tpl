@@ -3,12 +3,12 @@ that can list or write copies can list or write all Secrets. */}}
 {{- define "k8s-controller.secretsync.rules" }}
 - apiGroups: [""]
   resources: ["secrets"]
-  verbs: ["list", "watch", "create", "patch", "delete"]
-# get is for the live reads before a Secret is shown or deleted.
+  verbs: ["get", "list", "watch", "create", "patch", "delete"]
+# Here and above, get is for the live reads before a Secret is shown or deleted.
 - apiGroups: [""]
   resources: ["namespaces"]
   verbs: ["get", "list", "watch"]
-# Events about Secrets that look like copies are in the same namespace.
+# Events about sources are in their namespace, and those about namespaces in default.
 - apiGroups: [""]
   resources: ["events"]
   verbs: ["create", "patch"]
@@ -19,7 +19,5 @@ that can list or write copies can list or write all Secrets. */}}
 {{- with .Values.secretsync }}
 args:
 - -source-namespace={{ .sourceNamespace }}
-- -annotation={{ .annotation }}
-- -require-receivers={{ .requireReceivers }}
 {{- end }}
 {{- end }}
