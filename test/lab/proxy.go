@@ -35,6 +35,20 @@ func (n *Namespace) StartControllerThrough(t testing.TB, middleware func(apiServ
 	return c
 }
 
+// StartControllerThrough starts a controller like [Lab.StartController], but all of its requests go through a
+// middleware.
+func (l *Lab) StartControllerThrough(t testing.TB, middleware func(apiServer http.Handler) http.Handler, flags ...string) *Controller {
+	t.Helper()
+	kubeconfig, err := l.kubeconfigFor(t.Context(), l.program.Namespace, l.proxy(t, middleware), t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := l.NewControllerWith(append([]string{"-kubeconfig=" + kubeconfig}, flags...)...)
+	c.User = "system:serviceaccount:" + l.program.Namespace + ":" + l.program.Account
+	c.StartForTest(t)
+	return c
+}
+
 // proxy starts a server, which runs until the test ends, for the handler that the middleware
 // returns. What the middleware gets passes a request on to the API server, including its
 // credentials.

@@ -38,11 +38,10 @@ func TestStolenTokenAndSecrets(t *testing.T) {
 	lab.Kubectl(t, s.Lab, "create", "namespace", "secretsync")
 	lab.Kubectl(t, s.Lab, "annotate", "namespace", "kube-system", "kube-public", "secretsync", share+"=")
 
-	const madeFor = "controller.nicoleh.io/secretsync-made-for"
 	label, value, _ := strings.Cut(copied, "=")
 	secret := func(namespace, name string, change func(*corev1.Secret)) *corev1.Secret {
 		made := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{label: value}, Annotations: map[string]string{
-			"controller.nicoleh.io/secretsync-source-name": name, madeFor: namespace,
+			madeFor: namespace + "/" + name,
 		}}}
 		if change != nil {
 			change(made)
@@ -68,7 +67,7 @@ func TestStolenTokenAndSecrets(t *testing.T) {
 	}
 	lab.RequireAllowed(t, create(s.Kube, "asks", secret("asks", "db", nil)))
 	lab.RequireAllowed(t, create(s.Kube, "asks", secret("asks", "db", func(s *corev1.Secret) { // as the cluster's own policies may
-		s.Labels["costcenter"], s.Annotations["example.com/a"] = "42", "b"
+		s.Labels["costcenter"], s.Labels["owner"], s.Annotations["example.com/a"] = "42", "team-o", "b"
 	})))
 	for name, attempt := range map[string]struct {
 		namespace string
@@ -77,8 +76,9 @@ func TestStolenTokenAndSecrets(t *testing.T) {
 	}{
 		"no copy":                {"asks", unlabeled, func(s *corev1.Secret) { s.Labels = nil }},
 		"another's copy":         {"asks", unlabeled, func(s *corev1.Secret) { s.Labels[label] = "other" }},
-		"another namespace's":    {"asks", unlabeled, func(s *corev1.Secret) { s.Annotations[madeFor] = "silent" }},
-		"no namespace's":         {"asks", unlabeled, func(s *corev1.Secret) { delete(s.Annotations, madeFor) }},
+		"another namespace's":    {"asks", unlabeled, func(s *corev1.Secret) { s.Annotations[madeFor] = "silent/db" }},
+		"another name's":         {"asks", unlabeled, func(s *corev1.Secret) { s.Annotations[madeFor] = "asks/other" }},
+		"no place's":             {"asks", unlabeled, func(s *corev1.Secret) { delete(s.Annotations, madeFor) }},
 		"a silent namespace":     {"silent", consent, nil},
 		"one that declines":      {"declines", consent, nil},
 		"kube-system":            {"kube-system", "may not write copies to kube-system", nil},
@@ -110,7 +110,7 @@ func TestStolenTokenAndSecrets(t *testing.T) {
 		}),
 		"asks/password":        secret("asks", "password", func(s *corev1.Secret) { s.Labels = nil }),
 		"declines/db":          secret("declines", "db", nil),
-		"asks/copied":          secret("asks", "copied", func(s *corev1.Secret) { s.Annotations[madeFor] = "silent" }),
+		"asks/copied":          secret("asks", "copied", func(s *corev1.Secret) { s.Annotations[madeFor] = "silent/copied" }),
 		"asks/unplaced":        secret("asks", "unplaced", func(s *corev1.Secret) { delete(s.Annotations, madeFor) }),
 		"silent/db":            secret("silent", "db", nil),
 		"secretsync/db":        secret("secretsync", "db", func(s *corev1.Secret) { s.Labels = nil }),
@@ -145,7 +145,7 @@ func TestStolenTokenAndSecrets(t *testing.T) {
 		s.Data = map[string][]byte{"password": []byte("other")}
 	}
 	lab.RequireAllowed(t, update(s.Kube, "asks/db", rotate))
-	lab.RequireAllowed(t, update(s.Kube, "asks/unplaced", func(s *corev1.Secret) { s.Annotations[madeFor] = "asks" })) // adopted
+	lab.RequireAllowed(t, update(s.Kube, "asks/unplaced", func(s *corev1.Secret) { s.Annotations = map[string]string{madeFor: "asks/unplaced"} })) // adopted
 	for name, attempt := range map[string]struct {
 		where, words string
 		change       func(*corev1.Secret)
@@ -155,7 +155,7 @@ func TestStolenTokenAndSecrets(t *testing.T) {
 		"a copy, to be none":           {"asks/db", unlabeled, func(s *corev1.Secret) { delete(s.Labels, label) }},
 		"a copy of others":             {"asks/db", unlabeled, func(s *corev1.Secret) { s.Labels[label] = "other" }},
 		"a copy of a copy":             {"asks/copied", unlabeled, rotate},
-		"a copy of a copy to be one":   {"asks/copied", unlabeled, func(s *corev1.Secret) { s.Annotations[madeFor] = "asks" }},
+		"a copy of a copy to be one":   {"asks/copied", unlabeled, func(s *corev1.Secret) { s.Annotations[madeFor] = "asks/copied" }},
 		"a source":                     {"secretsync/db", unlabeled, rotate},
 		"one that is no longer wanted": {"silent/db", consent, rotate},
 		"where the mark is unclear":    {"declines/db", consent, rotate},
@@ -177,7 +177,7 @@ func TestStolenTokenAndSecrets(t *testing.T) {
 	lab.RequireAllowed(t, remove(s.Kube, "asks/db"))
 	lab.RequireAllowed(t, remove(s.Kube, "silent/db")) // which asked for it before
 	for where, words := range map[string]string{
-		"asks/password": unlabeled, "asks/copied": unlabeled, "secretsync/db": unlabeled, "kube-system/password": "may not write copies to kube-system",
+		"asks/password": unlabeled, "asks/copied": unlabeled, "asks/unplaced": unlabeled, "secretsync/db": unlabeled, "kube-system/password": "may not write copies to kube-system",
 	} {
 		s.RequireRefused("secrets", words, func(context.Context) error { return remove(s.Kube, where) })
 	}

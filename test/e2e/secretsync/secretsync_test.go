@@ -3,6 +3,7 @@ package secretsync
 import (
 	"context"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -53,7 +54,7 @@ func (s *secrets) namespace(name string) {
 func (s *secrets) source(name string, edits ...func(*corev1.Secret)) {
 	s.Helper()
 	source := &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{share: ""}},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{share: "*"}},
 		Data:       map[string][]byte{"username": []byte(unspoke + "user"), "password": []byte(unspoke + "1")},
 		Type:       corev1.SecretTypeBasicAuth,
 	}
@@ -152,8 +153,8 @@ func TestSecretsync(t *testing.T) {
 	c := l.StartController(t, "-v=4", "-insecure-bind-address=127.0.0.1:0")
 	began := time.Now()
 	s.eventually("db", teams...)
-	s.eventuallyTold("db", "Warning CopyFailed", refusing, "quota")
-	s.eventuallyTold("db", "Warning ErrResourceExists", taken, "not managed by secretsync")
+	s.eventuallyTold("db", "Warning CopyFailed", refusing, "exceeded quota: none")
+	s.eventuallyTold("db", "Warning ErrResourceExists", taken, "already exists")
 	eventuallyIdleButFor(s, c, refusing, taken)
 	if made := s.accepted(c, began); len(made) != len(teams) {
 		t.Errorf("%d copies took %s", len(teams), made)
@@ -182,32 +183,88 @@ func TestSecretsync(t *testing.T) {
 	// A webhook or policy can repeat in its message what it was shown.
 	quote(s, "Deny", "object.metadata.namespace == '"+echo+"'")
 	s.namespace(echo)
-	s.eventuallyTold("db", "Warning CopyFailed", echo, "withheld")
+	s.eventuallyTold("db", "Warning CopyFailed", echo, "creating the copy: ValidatingAdmissionPolicy 'indiscreet-deny' with binding 'indiscreet-deny' denied request")
 
 	// The largest Secret is copied.
 	large := strings.Repeat("l", 253)
 	s.source(large, func(secret *corev1.Secret) {
 		secret.Type, secret.Data = corev1.SecretTypeOpaque, map[string][]byte{"blob": []byte(strings.Repeat("x", corev1.MaxSecretSize))}
-		secret.Annotations["controller.nicoleh.io/secretsync-namespaces"] = "team-*"
+		secret.Annotations[share] = "team-*"
 	})
 	s.eventually(large, teams...)
-	lab.Kubectl(t, l, "delete", "secret", large, "--namespace="+vault)
+	lab.Kubectl(t, l, "annotate", "--overwrite", "secret", large, "--namespace="+vault, share+"=false")
 	s.eventually(large)
 
-	// Copies outlive the source namespace until someone confirms their deletion.
+	// Copies outlive the source namespace, also when it is there again, until someone deletes them.
 	mark = time.Now()
 	lab.Kubectl(t, l, "delete", "namespace", vault, "--wait=true")
-	s.howToConfirm("is being deleted")
+	s.eventuallyToldAbout("Namespace", vault, "SourceNamespaceGone", "kubectl delete secrets --all-namespaces")
 	c.Stop(t)
 	c.Start(t)
 	lab.Kubectl(t, l, "create", "namespace", vault)
+	byHand := s.eventuallyToldAbout("Secret", "db", "SourceNamespaceGone", "kubectl delete secrets --all-namespaces")
 	eventuallyIdleButFor(s, c, echo)
 	if made := s.accepted(c, mark); len(made) > 0 {
-		t.Errorf("before anybody has confirmed it, the controller made %s", made)
+		t.Errorf("without the source namespace, the controller made %s", made)
 	}
 	requireUntold(s, c)
-	lab.Kubectl(t, l, strings.Fields(s.howToConfirm("has been deleted and re-created"))[1:]...)
+	lab.Kubectl(t, l, strings.Fields(byHand)[1:]...)
 	s.eventually("db")
+	s.source("db")
+	s.eventually("db", teams...)
+}
+
+// A tool removes the annotation of the source or of namespaces, and sets it again: no copy is ever deleted.
+func TestAnnotationsThatAreRemovedForAMoment(t *testing.T) {
+	t.Parallel()
+	teams := []string{"team-0", "team-1"}
+	s := newSecrets(t, teams...)
+	l := s.n.Lab
+	s.source("db")
+	c := l.StartController(t, "-v=4", "-insecure-bind-address=127.0.0.1:0")
+	s.eventually("db", teams...)
+	mark := time.Now()
+	for n := range 10 {
+		lab.Kubectl(t, l, "annotate", "namespace", teams[n%2], share+"-")
+		lab.Kubectl(t, l, "annotate", "secret", "db", "--namespace="+vault, share+"-")
+		time.Sleep(time.Duration(n) * 100 * time.Millisecond)
+		lab.Kubectl(t, l, "annotate", "namespace", teams[n%2], share+"=")
+		lab.Kubectl(t, l, "annotate", "secret", "db", "--namespace="+vault, share+"=*")
+	}
+	lab.Kubectl(t, l, "annotate", "namespace", teams[0], share+"-")
+	s.eventuallyToldAbout("Namespace", teams[0], "MarkMissing", "kubectl delete secrets --namespace="+teams[0])
+	s.rotate("2")
+	s.n.Eventually(t, "the other copy is rotated", func(context.Context) error {
+		if made := s.accepted(c, mark); len(made.In(teams[1])) == 0 {
+			return errors.New("it is not")
+		}
+		return nil
+	})
+	if made := s.accepted(c, mark); len(made) != 1 || made[0].Verb != "patch" {
+		t.Errorf("the controller made %s", made)
+	}
+	lab.Kubectl(t, l, "annotate", "namespace", teams[0], share+"=")
+	s.eventually("db", teams...)
+	lab.Kubectl(t, l, "annotate", "namespace", teams[0], "--overwrite", share+"=false")
+	s.eventually("db", teams[1])
+	requireUntold(s, c)
+}
+
+// A rotation that a policy refuses is told with the name of the policy, and without its words.
+func TestARefusedRotation(t *testing.T) {
+	t.Parallel()
+	s := newSecrets(t, "team-0")
+	s.source("db")
+	c := s.n.Lab.StartController(t, "-v=4", "-insecure-bind-address=127.0.0.1:0")
+	s.eventually("db", "team-0")
+	quote(s, "Deny", "object.metadata.namespace == 'team-0'")
+	s.rotate("2")
+	const why = "updating the copy: ValidatingAdmissionPolicy 'indiscreet-deny' with binding 'indiscreet-deny' denied request"
+	s.eventuallyTold("db", "Warning CopyFailed", "team-0", why)
+	if !strings.Contains(c.Log(), why) {
+		t.Error("the log does not say so")
+	}
+	requireUntold(s, c)
 }
 
 // Secrets of another tool are taken over by their label, and the documented clean-up deletes the
@@ -220,16 +277,23 @@ func TestAdoptionAndCleanUp(t *testing.T) {
 	s.source("registry")
 	for _, team := range teams { // as kubernetes-replicator leaves them
 		lab.Kubectl(t, l, "create", "secret", "generic", "registry", "--namespace="+team, "--type=kubernetes.io/basic-auth", "--from-literal=username=old", "--from-literal=password=old")
-		lab.Kubectl(t, l, "annotate", "secret", "registry", "--namespace="+team, "replicator.v1.mittwald.de/replicated-from-version=1")
+		lab.Kubectl(t, l, "annotate", "secret", "registry", "--namespace="+team, "replicator.v1.mittwald.de/replicated-from-version=1",
+			corev1.LastAppliedConfigAnnotation+`={"data":{"password":"b2xk"}}`)
 	}
 	lab.Kubectl(t, l, "create", "secret", "generic", "theirs", "--namespace=team-0")
 	lab.Kubectl(t, l, "label", "secret", "theirs", "--namespace=team-0", copied)
 	c := l.StartController(t, "-v=4", "-insecure-bind-address=127.0.0.1:0")
-	s.eventuallyTold("registry", "Warning ErrResourceExists", "team-1", "not managed by secretsync")
+	s.eventuallyTold("registry", "Warning ErrResourceExists", "team-1", "already exists")
 	for _, team := range teams {
 		lab.Kubectl(t, l, "label", "secret", "registry", "--namespace="+team, copied)
 	}
 	s.eventually("registry", teams...)
+	for _, team := range teams {
+		taken, err := l.Kube.CoreV1().Secrets(team).Get(t.Context(), "registry", metav1.GetOptions{})
+		if err != nil || len(taken.Annotations) != 1 {
+			t.Errorf("the Secret in %s has the annotations %v: %v", team, taken.Annotations, err)
+		}
+	}
 
 	// A source is created empty and filled later, and is empty again for a moment. Somebody removes
 	// the data of a copy.
@@ -251,27 +315,24 @@ func TestAdoptionAndCleanUp(t *testing.T) {
 	requireUntold(s, c)
 }
 
-// howToConfirm waits for an event that says why deletions are held, and returns the command with
-// which they can be confirmed.
-func (s *secrets) howToConfirm(why string) (command string) {
+// eventuallyToldAbout waits for a Warning about an object, and returns the command that it ends with.
+func (s *secrets) eventuallyToldAbout(kind, name, reason, command string) (said string) {
 	s.Helper()
-	s.n.Eventually(s.T, "an event says that the copies are kept, because the namespace "+why, func(ctx context.Context) error {
-		told, err := s.n.Lab.TryKubectl(ctx, "", "get", "events", "--namespace=default", "-o=jsonpath={range .items[*]}{.reason} {.message}{'\\n'}{end}",
-			"--field-selector=type=Warning,involvedObject.kind=Namespace,involvedObject.name="+vault)
+	s.n.Eventually(s.T, "there is a Warning "+reason+" about "+name, func(ctx context.Context) error {
+		told, err := s.n.Lab.TryKubectl(ctx, "", "get", "events", "--all-namespaces", "-o=jsonpath={range .items[*]}{.reason} {.message}{'\n'}{end}",
+			"--field-selector=type=Warning,involvedObject.kind="+kind+",involvedObject.name="+name)
 		if err != nil {
 			return err
 		}
 		for line := range strings.Lines(told) {
-			if at := strings.Index(line, "kubectl annotate"); at >= 0 && lab.ContainsAll(line, "DeletionsHeld", why) {
-				command = line[at:]
+			if at := strings.Index(line, command); at >= 0 && strings.HasPrefix(line, reason) {
+				said = line[at:]
+				return nil
 			}
 		}
-		if command == "" {
-			err = fmt.Errorf("the events are\n%s", told)
-		}
-		return err
+		return fmt.Errorf("the events are\n%s", told)
 	})
-	return command
+	return said
 }
 
 // eventuallyIdleButFor waits until the controller has made no request for a while, except
