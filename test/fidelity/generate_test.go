@@ -499,7 +499,7 @@ func (g *generator) apply(target *unstructured.Unstructured, name string) reques
 	return r
 }
 
-// replaceData replaces all data of a Secret by a JSON patch, as secretsync does.
+// replaceData replaces all data of a Secret by a JSON patch.
 func (g *generator) replaceData(target *unstructured.Unstructured, name string) request {
 	type operation = map[string]any
 	var patch []operation
