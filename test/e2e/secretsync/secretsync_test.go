@@ -319,7 +319,7 @@ func TestAdoptionAndCleanUp(t *testing.T) {
 func (s *secrets) eventuallyToldAbout(kind, name, reason, command string) (said string) {
 	s.Helper()
 	s.n.Eventually(s.T, "there is a Warning "+reason+" about "+name, func(ctx context.Context) error {
-		told, err := s.n.Lab.TryKubectl(ctx, "", "get", "events", "--all-namespaces", "-o=jsonpath={range .items[*]}{.reason} {.message}{'\n'}{end}",
+		told, err := s.n.Lab.TryKubectl(ctx, "", "get", "events", "--all-namespaces", `-o=jsonpath={range .items[*]}{.reason} {.message}{"\n"}{end}`,
 			"--field-selector=type=Warning,involvedObject.kind="+kind+",involvedObject.name="+name)
 		if err != nil {
 			return err
