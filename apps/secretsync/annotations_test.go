@@ -11,7 +11,7 @@ func TestWhatANamespaceSays(t *testing.T) {
 	for value, want := range map[string]answer{
 		"": yes, "true": yes, "Yes": yes, "on": yes, "1": yes,
 		"false": no, "False": no,
-		"no": unclear, "off": unclear, "0": unclear, "ture": unclear, "disabled": unclear, "false ": unclear, "*": unclear, "team-a": unclear,
+		"no": unclear, "off": unclear, "0": unclear, "ture": unclear, "disabled": unclear, "false\t": unclear, "*": unclear, "team-a": unclear,
 	} {
 		if got := answerOf(newNamespace("team-a", saying(value))); got != want {
 			t.Errorf("%q means %d, want %d", value, got, want)

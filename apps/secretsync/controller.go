@@ -390,7 +390,7 @@ func (c *Controller) report(ctx context.Context, o Observed, d Decision, err err
 		requeueAfter = pace.Sooner(requeueAfter, quietAfter)
 	case last.Count > 1 && response.IsRefusal(last.Failure): // The first one can come of a policy or a cache that is behind.
 		problem = o.about(ReasonFailed, last.Failure.Error())
-		if d.Action == Create && apierrors.IsAlreadyExists(last.Failure) {
+		if d.Action == Create && isNameTaken(last.Failure) {
 			problem.Reason = ReasonNameTaken
 		}
 	}

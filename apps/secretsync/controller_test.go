@@ -134,6 +134,8 @@ func TestCopiesFollow(t *testing.T) {
 		}, nil, nil},
 		{"that, and a rotation", false, func(c *cluster) {
 			c.edit("team-a", "db", func(s *corev1.Secret) { s.Labels["team"], s.Annotations["note"] = "a", "b" })
+			c.Release("secrets")
+			kittest.Pass(time.Second)
 			c.put(newSource("db", "2"))
 		}, []string{"update team-a/db"}, nil},
 	} {
@@ -219,7 +221,7 @@ func inWords(data map[string][]byte) string { return fmt.Sprintf("%q", data) }
 // What is silent, unclear or gone keeps all copies as they are, in two processes, until it is clear, or says false.
 // Each is told once by each process.
 func TestSilenceFreezes(t *testing.T) {
-	const clear = "controller.nicoleh.io/secretsync is clear: "
+	const untilClear = "controller.nicoleh.io/secretsync is clear: "
 	for name, tt := range map[string]struct {
 		change func(c *cluster)
 		told   string
@@ -238,20 +240,20 @@ func TestSilenceFreezes(t *testing.T) {
 		},
 		"an unclear source": {
 			func(c *cluster) { c.put(newSource("db", "2", listing("yes"))) },
-			`db Warning: UnclearAnnotation: No copy is created, changed or deleted until annotation ` + clear +
+			`db Warning: UnclearAnnotation: No copy is created, changed or deleted until annotation ` + untilClear +
 				`"yes" in its value is neither the name of a namespace nor a pattern such as "web-*", nor is all of it "false". ` + byHandFor(ofDB),
 			ReasonUnclear, func(c *cluster) { c.put(newSource("db", "2")) },
 		},
 		"a source of a type that is not copied": {
 			func(c *cluster) { c.put(newSource("db", "2", ofType("helm.sh/release.v1"))) },
-			`db Warning: UnclearAnnotation: No copy is created, changed or deleted until annotation ` + clear + `Secrets of type helm.sh/release.v1 are not copied. ` + byHandFor(ofDB),
+			`db Warning: UnclearAnnotation: No copy is created, changed or deleted until annotation ` + untilClear + `Secrets of type helm.sh/release.v1 are not copied. ` + byHandFor(ofDB),
 			ReasonUnclear, func(c *cluster) { c.put(newSource("db", "2")) },
 		},
 		"an unclear namespace": {
 			func(c *cluster) {
 				c.put(newNamespace("team-a", saying("disabled")), newSource("db", "2", listing("team-a")))
 			},
-			`team-a Warning: UnclearAnnotation: No copy here is created, changed or deleted until annotation ` + clear + `"disabled" is neither "true" nor "false". ` + byHandFor("--namespace=team-a"),
+			`team-a Warning: UnclearAnnotation: No copy here is created, changed or deleted until annotation ` + untilClear + `"disabled" is neither "true" nor "false". ` + byHandFor("--namespace=team-a"),
 			ReasonUnclear, func(c *cluster) { c.put(newNamespace("team-a", marked)) },
 		},
 		"a source namespace that is gone": {
@@ -994,7 +996,7 @@ func TestAnswersThatTellSecrets(t *testing.T) {
 		equal(t, "message", "creating the copy: "+tt.want, got.Error())
 		equal(t, "whether it still is what it was", apierrors.ReasonForError(tt.err), apierrors.ReasonForError(got))
 	}
-	if lost := errors.New("EOF"); redact("creating the copy", lost) != lost || redact("", nil) != nil {
+	if lost := errors.New("EOF"); !errors.Is(redact("creating the copy", lost), lost) || redact("", nil) != nil {
 		t.Error("what is no response has become another error")
 	}
 }

@@ -113,13 +113,17 @@ func (o Observed) wishWithoutSource() wish {
 	switch {
 	case isGone(o.SourceNS):
 		about := reference(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: o.SourceNamespace}})
-		return wish{is: frozen, problem: Problem{about, ReasonSourceNamespaceGone,
+		return wish{is: frozen, problem: Problem{
+			about, ReasonSourceNamespaceGone,
 			"The namespace of the sources is gone or being deleted, so their copies are neither changed nor deleted. Create it and the sources again. " +
-				byHand(o.SourceNamespace, "--all-namespaces")}}
+				byHand(o.SourceNamespace, "--all-namespaces"),
+		}}
 	case o.Copy != nil && o.Copy.CreationTimestamp.Before(&o.SourceNS.CreationTimestamp):
-		return wish{is: frozen, problem: Problem{o.aboutSource(), ReasonSourceNamespaceGone,
+		return wish{is: frozen, problem: Problem{
+			o.aboutSource(), ReasonSourceNamespaceGone,
 			"The source is missing, and its namespace is younger than a copy, so its copies are neither changed nor deleted. Create it again. " +
-				byHand(o.SourceNamespace, allOf(o.Name.Name))}}
+				byHand(o.SourceNamespace, allOf(o.Name.Name)),
+		}}
 	}
 	return wish{is: unwanted, why: "its source was deleted", after: grace}
 }

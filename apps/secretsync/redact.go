@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
@@ -32,6 +33,9 @@ func redact(doing string, err error) error {
 	}
 	return &redacted{err, doing + ": " + words[1]}
 }
+
+// isNameTaken reports whether a redacted error says, in the API server's own words, that there is a Secret of that name.
+func isNameTaken(err error) bool { return strings.HasSuffix(err.Error(), `" already exists`) }
 
 // redacted is an error with another message.
 type redacted struct {
