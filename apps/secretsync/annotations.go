@@ -66,7 +66,8 @@ func answerTo(namespace string, source *corev1.Secret) answer {
 	return unlisted
 }
 
-func isFalse(value string) bool { return strings.EqualFold(value, "false") }
+// isFalse takes the spellings of YAML.
+func isFalse(value string) bool { return slices.Contains([]string{"false", "False", "FALSE"}, value) }
 
 // listed returns the names and patterns in a list.
 func listed(value string) []string {

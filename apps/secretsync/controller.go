@@ -212,6 +212,7 @@ func warnAbout[T interface {
 	warn := func(about T, before string) {
 		if now := whyUnclear(about); now != before && now != "" {
 			recorder.Event(about, corev1.EventTypeWarning, ReasonUnclear, now)
+			klog.Background().WithName(Name).Info("An annotation is unclear", "object", klog.KObj(about), "message", now) //nolint:forbidigo // a handler has no context
 		}
 	}
 	return cache.TypedResourceEventHandlerFuncs[T]{
@@ -226,7 +227,7 @@ func (c *Controller) unclearSource(source *corev1.Secret) string {
 	if why == "" {
 		return ""
 	}
-	return fmt.Sprintf("No copy is created, changed or deleted until annotation %s is clear: %s. %s", Annotation, why, byHand(c.sourceNamespace, allOf(source.Name)))
+	return fmt.Sprintf("No copy is created, changed or deleted until annotation %s is clear: %s. %s", Annotation, why, byHand(c.sourceNamespace, allOf(source.Name, c.sourceNamespace)))
 }
 
 // unclearNamespace returns what to tell about the annotation of a namespace; empty if it is clear.
@@ -248,7 +249,7 @@ func (c *Controller) sync(ctx context.Context, name cache.ObjectName) (requeueAf
 	if o.TargetNS == nil {
 		c.writes.Clear(name)
 		c.attempts.Forget(name)
-		c.troubles.note(name, Problem{}, false, time.Now())
+		c.troubles.note(name, Problem{}, "", time.Now())
 		return 0, nil
 	}
 	d := Decide(o)
@@ -265,6 +266,7 @@ func (c *Controller) sync(ctx context.Context, name cache.ObjectName) (requeueAf
 
 // observe reads what a decision depends on from the caches.
 func (c *Controller) observe(name cache.ObjectName) Observed {
+	unwanted, known := c.troubles.unwanted(name, time.Now())
 	return Observed{
 		Name:            name.AsNamespacedName(),
 		SourceNamespace: c.sourceNamespace,
@@ -272,7 +274,8 @@ func (c *Controller) observe(name cache.ObjectName) Observed {
 		SourceNS:        cached(c.namespaces.Get(c.sourceNamespace)),
 		Source:          cached(c.sources.Secrets(c.sourceNamespace).Get(name.Name)),
 		Copy:            cached(c.copies.Secrets(name.Namespace).Get(name.Name)),
-		UnwantedFor:     c.troubles.unwantedFor(name, time.Now()),
+		Unwanted:        unwanted,
+		UnwantedFor:     known,
 	}
 }
 
@@ -367,6 +370,10 @@ func (c *Controller) write(ctx context.Context, o Observed, d Decision) (stored 
 		return nil, nil
 	}
 	c.tell(corev1.EventTypeNormal, o.about(ReasonReplaced, "deleting and creating the copy again, because "+d.Why))
+	// The API server may have asked webhooks twice, so what was read is old.
+	if o, err = c.readLive(ctx, o); err != nil || !o.IsWanted() {
+		return nil, err
+	}
 	stored, err = secrets.Create(ctx, o.want(), metav1.CreateOptions{FieldManager: fieldManager})
 	return stored, redact("creating the copy again", err)
 }
@@ -377,10 +384,11 @@ func (c *Controller) report(ctx context.Context, o Observed, d Decision, err err
 	if o.TargetNS == nil {
 		return 0, nil // The cache will show it.
 	}
-	if d.Action == None {
-		c.attempts.Settle(o.place())
-	} else {
+	switch {
+	case d.Action != None:
 		requeueAfter = c.wait(o, d, now)
+	case o.Copy != nil: // A copy that was refused, and is not wanted for a moment, is refused again.
+		c.attempts.Settle(o.place())
 	}
 	last := c.attempts.Last(o.place())
 	isContested, quietAfter := last.IsContested(d.Action != None, now)
@@ -388,7 +396,7 @@ func (c *Controller) report(ctx context.Context, o Observed, d Decision, err err
 	case isContested:
 		problem = o.about(ReasonContested, "the copy does not stay as it is written: someone, or an admission webhook, changes it each time; retrying with back-off")
 		requeueAfter = pace.Sooner(requeueAfter, quietAfter)
-	case last.Count > 1 && response.IsRefusal(last.Failure): // The first one can come of a policy or a cache that is behind.
+	case d.Action != None && last.Count > 1 && response.IsRefusal(last.Failure): // The first one can come of a policy or a cache that is behind.
 		problem = o.about(ReasonFailed, last.Failure.Error())
 		if d.Action == Create && isNameTaken(last.Failure) {
 			problem.Reason = ReasonNameTaken
@@ -401,7 +409,7 @@ func (c *Controller) report(ctx context.Context, o Observed, d Decision, err err
 			c.attempts.Forget(o.key())
 		}
 	}
-	if c.troubles.note(o.key(), problem, d.IsUnwanted, now) {
+	if c.troubles.note(o.key(), problem, d.Unwanted, now) {
 		c.tell(corev1.EventTypeWarning, problem)
 		klog.FromContext(ctx).Info("The copy is not as it should be", "reason", problem.Reason, "message", problem.Message)
 	}

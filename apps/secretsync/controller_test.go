@@ -33,7 +33,7 @@ func byHandFor(selected string) string {
 	return "To delete them by hand: kubectl delete secrets " + selected + " --selector=controller.nicoleh.io/secretsync-source-namespace=vault"
 }
 
-const ofDB = "--all-namespaces --field-selector=metadata.name=db"
+const ofDB = "--all-namespaces --field-selector=metadata.name=db,metadata.namespace!=vault"
 
 func TestCopies(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *cluster) {
@@ -258,12 +258,12 @@ func TestSilenceFreezes(t *testing.T) {
 		},
 		"a source namespace that is gone": {
 			func(c *cluster) { c.vanishes(vault) },
-			`vault Warning: SourceNamespaceGone: The namespace of the sources is gone or being deleted, so their copies are neither changed nor deleted. Create it and the sources again. ` + byHandFor("--all-namespaces"),
+			`vault Warning: SourceNamespaceGone: The namespace of the sources is gone or being deleted, so their copies are neither changed nor deleted. Create it and the sources again. ` + byHandFor("--all-namespaces --field-selector=metadata.namespace!=vault"),
 			ReasonSourceNamespaceGone, func(c *cluster) { c.put(newNamespace(vault), newSource("db", "2")) },
 		},
 		"a source namespace that is being deleted": {
 			func(c *cluster) { c.put(newNamespace(vault, ending)); c.lacks(vault, "db") },
-			`vault Warning: SourceNamespaceGone: The namespace of the sources is gone or being deleted, so their copies are neither changed nor deleted. Create it and the sources again. ` + byHandFor("--all-namespaces"),
+			`vault Warning: SourceNamespaceGone: The namespace of the sources is gone or being deleted, so their copies are neither changed nor deleted. Create it and the sources again. ` + byHandFor("--all-namespaces --field-selector=metadata.namespace!=vault"),
 			ReasonSourceNamespaceGone, func(c *cluster) { c.vanishes(vault); c.put(newNamespace(vault), newSource("db", "2")) },
 		},
 		"a source namespace that was created again without the source": {
@@ -400,13 +400,83 @@ func TestANameThatIsTaken(t *testing.T) {
 	})
 }
 
+// A replacement is three requests, each of which can take as long as webhooks do. Data is written only if both sides
+// say yes right before that.
+func TestRevokedInTheMiddleOfAReplacement(t *testing.T) {
+	for _, during := range []string{"try", "delete"} {
+		for says, revoke := range map[string]func(c *cluster){
+			"the source says false":    func(c *cluster) { c.put(newSource("db", "2", listing("false"))) },
+			"it lists another":         func(c *cluster) { c.put(newSource("db", "2", listing("team-b"))) },
+			"the namespace says false": func(c *cluster) { c.put(newNamespace("team-a", saying("false"))) },
+			"the namespace is unclear": func(c *cluster) { c.put(newNamespace("team-a", saying("never"))) },
+		} {
+			t.Run(during+", "+says, func(t *testing.T) {
+				inBubble(t, func(t *testing.T, c *cluster) {
+					c.begin()
+					c.edit("team-a", "db", immutable)
+					kittest.Pass(time.Second)
+					c.answers(func(verb, _ string) error {
+						if verb == during {
+							c.answers(nil)
+							revoke(c)
+							time.Sleep(20 * time.Second)
+						}
+						return nil
+					})
+					c.put(newSource("db", "2"))
+					kittest.Pass(5 * time.Minute)
+					if shown := c.secret("team-a", "db"); shown != nil {
+						t.Errorf("shown: %q", shown.Data)
+					}
+				})
+			})
+		}
+	}
+}
+
+// A source that is gone for less than a minute leaves its copies, whatever it said before.
+func TestEachReasonHasAMinute(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *cluster) {
+		c.begin()
+		c.put(newSource("db", "1", listing("team-b")))
+		kittest.Pass(50 * time.Second)
+		c.lacks(vault, "db")
+		kittest.Pass(15 * time.Second)
+		c.put(newSource("db", "2"))
+		kittest.Pass(time.Minute)
+		equal(t, "writes", []string{"update team-a/db"}, c.writes())
+		equal(t, "events", nil, c.events())
+	})
+}
+
+// Whoever has their namespace say yes and no in turns makes no refused copy come again sooner.
+func TestTogglingKeepsTheBackOff(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *cluster) {
+		c.put(newNamespace("team-a", marked), newSource("db", "1"))
+		c.answers(func(string, string) error {
+			return apierrors.NewForbidden(secretResource.GroupResource(), "db", errors.New("exceeded quota: small"))
+		})
+		c.run()
+		for range 300 {
+			c.put(newNamespace("team-a", saying("false")))
+			kittest.Pass(500 * time.Millisecond)
+			c.put(newNamespace("team-a", marked))
+			kittest.Pass(500 * time.Millisecond)
+		}
+		if got := len(c.writes()); got > 12 {
+			t.Errorf("%d attempts in five minutes", got)
+		}
+	})
+}
+
 // What has the label and cannot be overwritten is told, and left alone.
 func TestSecretsThatAreNoCopies(t *testing.T) {
 	const before, after = `db Warning: ErrResourceExists: Namespace "team-b": the Secret there has the label of a copy, but `,
 		`, so it is left alone. To get a copy instead: kubectl delete secret db --namespace=team-b`
 	for why, edit := range map[string]func(*corev1.Secret){
-		`it was made for "team-a/db"`:                         func(s *corev1.Secret) { s.Annotations = map[string]string{AnnotationMadeFor: "team-a/db"} }, // A backup was restored.
-		`it was made for "team-b/other"`:                      func(s *corev1.Secret) { s.Annotations = map[string]string{AnnotationMadeFor: "team-b/other"} },
+		"it was made for another place":                       func(s *corev1.Secret) { s.Annotations = map[string]string{AnnotationMadeFor: "team-a/db"} }, // A backup was restored.
+		"it was made for another place ":                      func(s *corev1.Secret) { s.Annotations = map[string]string{AnnotationMadeFor: "team-b/other"} },
+		"it was made for another place  ":                     func(s *corev1.Secret) { s.Annotations = map[string]string{AnnotationMadeFor: ""} },
 		"someone else made it immutable, or of another type":  immutable,
 		"someone else made it immutable, or of another type ": ofType("example.com/other"),
 	} {

@@ -34,7 +34,8 @@ type Observed struct {
 	TargetNS        *corev1.Namespace // the namespace of the copy; nil if there is none
 	Source          *corev1.Secret    // the Secret of that name in the source namespace; nil if there is none
 	Copy            *corev1.Secret    // the labeled Secret of that name in the target namespace; nil if there is none
-	UnwantedFor     time.Duration     // for how long this process has known that nobody wants the copy
+	Unwanted        string            // why nobody wants the copy, as this process has known
+	UnwantedFor     time.Duration     // for so long
 }
 
 // Action is what to do about a copy.
@@ -54,7 +55,7 @@ type Decision struct {
 	Action       Action
 	Why          string        // for Replace and Delete
 	Problem      Problem       // why nothing is done, if somebody should know
-	IsUnwanted   bool          // nobody wants the copy that there is
+	Unwanted     string        // why nobody wants the copy that there is; empty if somebody may
 	RequeueAfter time.Duration // when to decide again even if nothing changes; zero for never
 }
 
@@ -98,7 +99,7 @@ func (o Observed) wish() wish {
 	case o.Source == nil:
 		return o.wishWithoutSource()
 	case source == silent:
-		return wish{is: frozen, problem: o.markMissing(o.aboutSource(), "its copies", allOf(o.Name.Name))}
+		return wish{is: frozen, problem: o.markMissing(o.aboutSource(), "its copies", allOf(o.Name.Name, o.SourceNamespace))}
 	case source == unclear:
 		return wish{is: frozen}
 	case source == unlisted:
@@ -116,13 +117,13 @@ func (o Observed) wishWithoutSource() wish {
 		return wish{is: frozen, problem: Problem{
 			about, ReasonSourceNamespaceGone,
 			"The namespace of the sources is gone or being deleted, so their copies are neither changed nor deleted. Create it and the sources again. " +
-				byHand(o.SourceNamespace, "--all-namespaces"),
+				byHand(o.SourceNamespace, "--all-namespaces --field-selector=metadata.namespace!="+o.SourceNamespace),
 		}}
 	case o.Copy != nil && o.Copy.CreationTimestamp.Before(&o.SourceNS.CreationTimestamp):
 		return wish{is: frozen, problem: Problem{
 			o.aboutSource(), ReasonSourceNamespaceGone,
 			"The source is missing, and its namespace is younger than a copy, so its copies are neither changed nor deleted. Create it again. " +
-				byHand(o.SourceNamespace, allOf(o.Name.Name)),
+				byHand(o.SourceNamespace, allOf(o.Name.Name, o.SourceNamespace)),
 		}}
 	}
 	return wish{is: unwanted, why: "its source was deleted", after: grace}
@@ -139,8 +140,10 @@ func byHand(sourceNamespace, selected string) string {
 	return fmt.Sprintf("To delete them by hand: kubectl delete secrets %s --selector=%s=%s", selected, LabelSourceNamespace, sourceNamespace)
 }
 
-// allOf selects the copies of a source.
-func allOf(name string) string { return "--all-namespaces --field-selector=metadata.name=" + name }
+// allOf selects the copies of a source, and not a source that has their label.
+func allOf(name, sourceNamespace string) string {
+	return fmt.Sprintf("--all-namespaces --field-selector=metadata.name=%s,metadata.namespace!=%s", name, sourceNamespace)
+}
 
 // reference returns what an event about an object refers to.
 func reference(obj metav1.Object) corev1.ObjectReference {
@@ -196,20 +199,25 @@ func Decide(o Observed) Decision {
 		return Decision{Action: None} // Nobody wants a copy here, and this is none.
 	case wish.is == frozen:
 		return Decision{Action: None, Problem: wish.problem}
-	case wish.after > o.UnwantedFor:
-		return Decision{Action: None, IsUnwanted: true, RequeueAfter: wish.after - o.UnwantedFor}
 	}
-	return Decision{Action: Delete, IsUnwanted: true, Why: wish.why}
+	waited := o.UnwantedFor
+	if o.Unwanted != wish.why { // Each reason has a minute of its own.
+		waited = 0
+	}
+	if wish.after > waited {
+		return Decision{Action: None, Unwanted: wish.why, RequeueAfter: wish.after - waited}
+	}
+	return Decision{Action: Delete, Unwanted: wish.why, Why: wish.why}
 }
 
 // keep returns what to do about a labeled Secret where there should be a copy. Immutability alone is no difference.
 func (o Observed) keep() Decision {
-	madeFor := o.Copy.Annotations[AnnotationMadeFor]
+	_, isPlaced := o.Copy.Annotations[AnnotationMadeFor]
 	hasType, hasData := o.Copy.Type == o.Source.Type, hasSameData(o.Copy, o.Source)
 	isFixed := !hasType || !hasData && isImmutable(o.Copy) // It cannot be changed in place.
 	switch {
-	case madeFor != "" && !o.isMade():
-		return Decision{Action: None, Problem: o.leftAlone(fmt.Sprintf("it was made for %q", madeFor))}
+	case isPlaced && !o.isMade():
+		return Decision{Action: None, Problem: o.leftAlone("it was made for another place")}
 	case isFixed && !o.isMade():
 		return Decision{Action: None, Problem: o.leftAlone("someone else made it immutable, or of another type")}
 	case !hasType:

@@ -121,13 +121,16 @@ func observe(t *testing.T, d *datadriven.TestData) Observed {
 			d.Fatalf(t, "unknown object %q", object)
 		}
 	}
+	if o.TargetNS != nil {
+		o.Unwanted = o.wish().why
+	}
 	return o
 }
 
 // requireConsistent checks what holds for every decision.
 func requireConsistent(t *testing.T, at *datadriven.TestData, o Observed, d Decision) {
 	t.Helper()
-	if d.Action != None && d.Problem != (Problem{}) || d.Action == Delete && !d.IsUnwanted {
+	if d.Action != None && d.Problem != (Problem{}) || d.Action == Delete && d.Unwanted == "" {
 		t.Errorf("%s: %+v", at.Pos, d)
 	}
 	if (d.Action == Create || d.Action == Update || d.Action == Replace) != (d.Action != None && o.IsWanted()) {

@@ -15,34 +15,38 @@ type troubles struct {
 }
 
 type trouble struct {
-	problem       Problem
-	unwantedSince time.Time // zero if it is wanted, or frozen
+	problem  Problem
+	unwanted string    // why; empty if it is wanted, or frozen
+	since    time.Time // it is unwanted for that reason
 }
 
 func newTroubles() *troubles {
 	return &troubles{copies: map[cache.ObjectName]trouble{}, told: map[Problem]int{}}
 }
 
-// unwantedFor returns for how long it is known that nobody wants a copy.
-func (t *troubles) unwantedFor(name cache.ObjectName, now time.Time) time.Duration {
+// unwanted returns why nobody wants a copy, and for how long that has been known.
+func (t *troubles) unwanted(name cache.ObjectName, now time.Time) (why string, known time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if since := t.copies[name].unwantedSince; !since.IsZero() {
-		return now.Sub(since)
+	is := t.copies[name]
+	if is.unwanted == "" {
+		return "", 0
 	}
-	return 0
+	return is.unwanted, now.Sub(is.since)
 }
 
 // note notes what is wrong with a copy, and reports whether nobody has been told.
-func (t *troubles) note(name cache.ObjectName, problem Problem, isUnwanted bool, now time.Time) (isNews bool) {
+func (t *troubles) note(name cache.ObjectName, problem Problem, unwanted string, now time.Time) (isNews bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	before := t.copies[name]
-	after := trouble{problem: problem}
-	if isUnwanted {
-		if after.unwantedSince = before.unwantedSince; after.unwantedSince.IsZero() {
-			after.unwantedSince = now
-		}
+	after := trouble{problem: problem, unwanted: unwanted}
+	switch unwanted {
+	case "":
+	case before.unwanted:
+		after.since = before.since
+	default:
+		after.since = now
 	}
 	if after == (trouble{}) {
 		delete(t.copies, name)
