@@ -77,7 +77,7 @@ func TestATenantOfSecretsync(t *testing.T) {
 			s.rotate(fmt.Sprint(n))
 			began := time.Now()
 			requireSame("db")
-			if took := time.Since(began); took > 3*time.Second {
+			if took := time.Since(began); took > 20*time.Second {
 				t.Errorf("a rotation took %s", took)
 			}
 		}
