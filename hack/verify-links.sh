@@ -132,6 +132,10 @@ for app in apps/*/; do
     echo "${name} is named outside of its directories: move that into one of its name"
     status=1
   fi
+  if git grep --untracked -n -e "]([./]*apps/${name}/" -- ":!*/${name}/*" ':!README.md'; then
+    echo "only README.md links to ${name}"
+    status=1
+  fi
 done
 
 # Commands work on macOS, too, unless the line says that they are for Linux.
