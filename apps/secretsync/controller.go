@@ -58,18 +58,6 @@ const Name = "secretsync"
 
 const fieldManager = Name + "-controller"
 
-// The reasons of events. All are about the source, unless the comment says otherwise.
-const (
-	ReasonReplaced            = "CopyReplaced"        // the copy was deleted and created again, because it could not be updated
-	ReasonDeleted             = "CopyDeleted"         // the copy was deleted
-	ReasonFailed              = "CopyFailed"          // the API server refuses the copy
-	ReasonContested           = "CopyContested"       // the copy does not stay as it is written
-	ReasonNameTaken           = "ErrResourceExists"   // a Secret of that name is not a copy
-	ReasonUnclear             = "UnclearAnnotation"   // frozen: what the annotation says is unclear; also about namespaces
-	ReasonMarkMissing         = "MarkMissing"         // frozen: the annotation is gone; also about namespaces
-	ReasonSourceNamespaceGone = "SourceNamespaceGone" // frozen: the source may have gone with its namespace; also about that
-)
-
 const (
 	// A copy is written at most once in this time.
 	interval = 5 * time.Second
@@ -158,7 +146,7 @@ func (c *Controller) addHandlers(sources, copies coreinformers.SecretIndexInform
 	following := worker.Follow(c.followNamespace)
 	following.UpdateFunc = c.followChange
 	ofNamespaces, errNamespaces := namespaces.AddTypedEventHandler(following)
-	_, errWarnings := sources.AddTypedEventHandler(warnAbout(c.recorder, c.unclearSource))
+	_, errWarnings := sources.AddTypedEventHandler(warnAbout(c.recorder, unclearSource))
 	_, errMoreWarnings := namespaces.AddTypedEventHandler(warnAbout(c.recorder, c.unclearNamespace))
 	if err := errors.Join(errSources, errCopies, errNamespaces, errWarnings, errMoreWarnings); err != nil {
 		return err
@@ -221,22 +209,8 @@ func warnAbout[T interface {
 	}
 }
 
-// unclearSource returns what to tell about the annotation of a Secret in the source namespace; empty if it is clear.
-func (c *Controller) unclearSource(source *corev1.Secret) string {
-	why := whyUnclear(source)
-	if why == "" {
-		return ""
-	}
-	return fmt.Sprintf("No copy is created, changed or deleted until annotation %s is clear: %s. %s", Annotation, why, byHand(c.sourceNamespace, allOf(source.Name, c.sourceNamespace)))
-}
-
-// unclearNamespace returns what to tell about the annotation of a namespace; empty if it is clear.
 func (c *Controller) unclearNamespace(namespace *corev1.Namespace) string {
-	if isReserved(namespace.Name, c.sourceNamespace) || isGone(namespace) || answerOf(namespace) != unclear {
-		return ""
-	}
-	return fmt.Sprintf(`No copy here is created, changed or deleted until annotation %s is clear: %.60q is neither "true" nor "false". %s`,
-		Annotation, namespace.Annotations[Annotation], byHand(c.sourceNamespace, "--namespace="+namespace.Name))
+	return unclearNamespace(namespace, c.sourceNamespace)
 }
 
 // sync brings one copy closer to what it should be.
@@ -450,7 +424,7 @@ func (c *Controller) addGauges() {
 // unclear returns how many sources and namespaces have an unclear annotation.
 func (c *Controller) unclear() (n int) {
 	for _, source := range cached(c.sources.List(labels.Everything())) {
-		if c.unclearSource(source) != "" {
+		if unclearSource(source) != "" {
 			n++
 		}
 	}

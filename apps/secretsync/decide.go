@@ -59,12 +59,6 @@ type Decision struct {
 	RequeueAfter time.Duration // when to decide again even if nothing changes; zero for never
 }
 
-// Problem is what an event tells. The zero Problem means that nothing is wrong.
-type Problem struct {
-	About           corev1.ObjectReference
-	Reason, Message string
-}
-
 // wish is what the two sides want of a copy.
 type wish struct {
 	is      verdict
@@ -81,8 +75,8 @@ const (
 	unwanted
 )
 
-// wish returns what the two sides want. There is a target namespace.
-func (o Observed) wish() wish {
+// bothSides returns what the two sides want together. There is a target namespace.
+func (o Observed) bothSides() wish {
 	target, source := answerOf(o.TargetNS), silent
 	if o.Source != nil {
 		source = answerTo(o.TargetNS.Name, o.Source)
@@ -93,13 +87,13 @@ func (o Observed) wish() wish {
 	case source == no:
 		return wish{is: unwanted, why: "its source says false"}
 	case target == silent:
-		return wish{is: frozen, problem: o.markMissing(reference(o.TargetNS), "the copies here", "--namespace="+o.TargetNS.Name)}
+		return wish{is: frozen, problem: o.silentNamespace()}
 	case target == unclear:
 		return wish{is: frozen}
 	case o.Source == nil:
-		return o.wishWithoutSource()
+		return o.withoutSource()
 	case source == silent:
-		return wish{is: frozen, problem: o.markMissing(o.aboutSource(), "its copies", allOf(o.Name.Name, o.SourceNamespace))}
+		return wish{is: frozen, problem: o.silentSource()}
 	case source == unclear:
 		return wish{is: frozen}
 	case source == unlisted:
@@ -108,63 +102,16 @@ func (o Observed) wish() wish {
 	return wish{is: wanted}
 }
 
-// wishWithoutSource returns what is wanted of a copy whose source is missing. Only if the namespace has outlived
-// it, the source alone was deleted.
-func (o Observed) wishWithoutSource() wish {
+// withoutSource returns what is wanted of a copy whose source is missing. Only if the source namespace has outlived
+// the copy, the source alone was deleted.
+func (o Observed) withoutSource() wish {
 	switch {
 	case isGone(o.SourceNS):
-		about := reference(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: o.SourceNamespace}})
-		return wish{is: frozen, problem: Problem{
-			about, ReasonSourceNamespaceGone,
-			"The namespace of the sources is gone or being deleted, so their copies are neither changed nor deleted. Create it and the sources again. " +
-				byHand(o.SourceNamespace, "--all-namespaces --field-selector=metadata.namespace!="+o.SourceNamespace),
-		}}
+		return wish{is: frozen, problem: o.noSourceNamespace()}
 	case o.Copy != nil && o.Copy.CreationTimestamp.Before(&o.SourceNS.CreationTimestamp):
-		return wish{is: frozen, problem: Problem{
-			o.aboutSource(), ReasonSourceNamespaceGone,
-			"The source is missing, and its namespace is younger than a copy, so its copies are neither changed nor deleted. Create it again. " +
-				byHand(o.SourceNamespace, allOf(o.Name.Name, o.SourceNamespace)),
-		}}
+		return wish{is: frozen, problem: o.youngSourceNamespace()}
 	}
 	return wish{is: unwanted, why: "its source was deleted", after: grace}
-}
-
-// markMissing says that one side has lost its annotation.
-func (o Observed) markMissing(about corev1.ObjectReference, copies, selected string) Problem {
-	return Problem{about, ReasonMarkMissing, fmt.Sprintf(`Annotation %s is gone, so %s are neither changed nor deleted. Set it again, or to "false" to delete them. `, Annotation, copies) +
-		byHand(o.SourceNamespace, selected)}
-}
-
-// byHand says how to delete frozen copies by hand.
-func byHand(sourceNamespace, selected string) string {
-	return fmt.Sprintf("To delete them by hand: kubectl delete secrets %s --selector=%s=%s", selected, LabelSourceNamespace, sourceNamespace)
-}
-
-// allOf selects the copies of a source, and not a source that has their label.
-func allOf(name, sourceNamespace string) string {
-	return fmt.Sprintf("--all-namespaces --field-selector=metadata.name=%s,metadata.namespace!=%s", name, sourceNamespace)
-}
-
-// reference returns what an event about an object refers to.
-func reference(obj metav1.Object) corev1.ObjectReference {
-	kind := "Secret"
-	if _, isNamespace := obj.(*corev1.Namespace); isNamespace {
-		kind = "Namespace"
-	}
-	return corev1.ObjectReference{APIVersion: "v1", Kind: kind, Namespace: obj.GetNamespace(), Name: obj.GetName(), UID: obj.GetUID()}
-}
-
-// aboutSource refers to the source, even if that is gone.
-func (o Observed) aboutSource() corev1.ObjectReference {
-	if o.Source != nil {
-		return reference(o.Source)
-	}
-	return reference(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: o.SourceNamespace, Name: o.Name.Name}})
-}
-
-// about returns a problem with this copy, which is told about its source.
-func (o Observed) about(reason, message string) Problem {
-	return Problem{o.aboutSource(), reason, fmt.Sprintf("Namespace %q: %s", o.Name.Namespace, message)}
 }
 
 // isReserved reports whether copies are never written to a namespace, or deleted from it.
@@ -179,7 +126,7 @@ func isGone(namespace *corev1.Namespace) bool {
 
 // IsWanted reports whether there should be a copy.
 func (o Observed) IsWanted() bool {
-	return !isGone(o.TargetNS) && !isReserved(o.Name.Namespace, o.SourceNamespace) && o.wish().is == wanted
+	return !isGone(o.TargetNS) && !isReserved(o.Name.Namespace, o.SourceNamespace) && o.bothSides().is == wanted
 }
 
 // Decide returns what to do by the five rules. It knows nothing of earlier writes.
@@ -187,27 +134,27 @@ func Decide(o Observed) Decision {
 	if isGone(o.TargetNS) || isReserved(o.Name.Namespace, o.SourceNamespace) {
 		return Decision{Action: None} // A namespace that is deleted takes its Secrets with it.
 	}
-	wish := o.wish()
+	both := o.bothSides()
 	switch {
-	case wish.is == wanted && o.Copy == nil:
+	case both.is == wanted && o.Copy == nil:
 		return Decision{Action: Create}
 	case o.Copy == nil:
 		return Decision{Action: None}
-	case wish.is == wanted:
+	case both.is == wanted:
 		return o.keep()
 	case !o.isMade():
 		return Decision{Action: None} // Nobody wants a copy here, and this is none.
-	case wish.is == frozen:
-		return Decision{Action: None, Problem: wish.problem}
+	case both.is == frozen:
+		return Decision{Action: None, Problem: both.problem}
 	}
 	waited := o.UnwantedFor
-	if o.Unwanted != wish.why { // Each reason has a minute of its own.
+	if o.Unwanted != both.why { // Each reason has a minute of its own.
 		waited = 0
 	}
-	if wish.after > waited {
-		return Decision{Action: None, Unwanted: wish.why, RequeueAfter: wish.after - waited}
+	if both.after > waited {
+		return Decision{Action: None, Unwanted: both.why, RequeueAfter: both.after - waited}
 	}
-	return Decision{Action: Delete, Unwanted: wish.why, Why: wish.why}
+	return Decision{Action: Delete, Unwanted: both.why, Why: both.why}
 }
 
 // keep returns what to do about a labeled Secret where there should be a copy. Immutability alone is no difference.
@@ -228,12 +175,6 @@ func (o Observed) keep() Decision {
 		return Decision{Action: None}
 	}
 	return Decision{Action: Update}
-}
-
-// leftAlone returns the problem with a labeled Secret that is no copy and cannot become one.
-func (o Observed) leftAlone(why string) Problem {
-	return o.about(ReasonNameTaken, fmt.Sprintf("the Secret there has the label of a copy, but %s, so it is left alone. To get a copy instead: kubectl delete secret %s --namespace=%s",
-		why, o.Name.Name, o.Name.Namespace))
 }
 
 // isMade reports whether a labeled Secret says that it was made for this very place.

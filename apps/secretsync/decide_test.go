@@ -122,7 +122,7 @@ func observe(t *testing.T, d *datadriven.TestData) Observed {
 		}
 	}
 	if o.TargetNS != nil {
-		o.Unwanted = o.wish().why
+		o.Unwanted = o.bothSides().why
 	}
 	return o
 }
