@@ -92,9 +92,8 @@ type Controller struct {
 	troubles *troubles
 }
 
-// NewController wires a controller to its informers and starts nothing. The informer of
-// sources must be restricted to the source namespace, and that of copies to Secrets
-// whose LabelSourceNamespace names it.
+// NewController wires a controller to its informers and starts nothing. The informer of sources must be
+// restricted to the source namespace, and the informer of copies to Secrets whose LabelSourceNamespace names it.
 func NewController(sourceNamespace string, kube kubernetes.Interface, recorder record.EventRecorder,
 	sources, copies coreinformers.TypedSecretInformer, namespaces coreinformers.TypedNamespaceInformer,
 ) (*Controller, error) {
@@ -155,7 +154,7 @@ func (c *Controller) addHandlers(sources, copies coreinformers.SecretIndexInform
 	return nil
 }
 
-// followSource queues the copies of a source that there are, and those that there may have to be.
+// followSource queues the copies of a source: those that exist, and those that may have to be created.
 func (c *Controller) followSource(source *corev1.Secret) {
 	for _, namespace := range cached(c.namespaces.List(labels.Everything())) {
 		if answerOf(namespace) == yes || cached(c.copies.Secrets(namespace.Name).Get(source.Name)) != nil {
@@ -164,8 +163,8 @@ func (c *Controller) followSource(source *corev1.Secret) {
 	}
 }
 
-// followNamespace queues the copies that exist in a namespace, and those that may have to. The
-// existence of the source namespace affects all copies.
+// followNamespace queues the copies in a namespace: those that exist, and those that may have to be created.
+// Whether the source namespace exists affects all copies.
 func (c *Controller) followNamespace(namespace *corev1.Namespace) {
 	affected := namespace.Name
 	if affected == c.sourceNamespace {

@@ -113,7 +113,7 @@ func TestCopiesFollow(t *testing.T) {
 			kittest.Pass(50 * time.Second)
 			c.put(newSource("db", "1"))
 		}, nil, nil},
-		{"annotations that are gone for a moment", false, func(c *cluster) { // Terraform and Argo CD remove those that they do not know.
+		{"annotations that are gone for a moment", false, func(c *cluster) { // Terraform and Argo CD remove annotations that they do not know.
 			c.put(newNamespace("team-a"), newSource("db", "1", unmarked))
 			c.Release("secrets")
 			kittest.Pass(time.Millisecond)
@@ -400,8 +400,8 @@ func TestANameThatIsTaken(t *testing.T) {
 	})
 }
 
-// A replacement is three requests, each of which can take as long as webhooks do. Data is written only if both sides
-// say yes right before that.
+// A replacement takes three requests, and webhooks can make each of them slow. Data is written only if both sides say
+// yes right before that.
 func TestRevokedInTheMiddleOfAReplacement(t *testing.T) {
 	for _, during := range []string{"try", "delete"} {
 		for says, revoke := range map[string]func(c *cluster){
