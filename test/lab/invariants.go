@@ -38,8 +38,8 @@ func startInvariantChecker(client dynamic.Interface) (*invariantChecker, error) 
 	c := &invariantChecker{cancel: cancel, factory: dynamicinformer.NewDynamicSharedInformerFactory(client, 0), violations: map[string][]error{}, ending: sets.Set[string]{}}
 	icecreams := c.factory.ForResource(v1alpha1.Resource("icecreams").WithVersion(v1alpha1.GroupVersion.Version)).Informer()
 	if _, err := icecreams.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    c.check,
-		UpdateFunc: func(_, obj any) { c.check(obj) },
+		AddFunc:    func(obj any) { c.check(nil, obj) },
+		UpdateFunc: c.check,
 	}); err != nil {
 		cancel()
 		return nil, err
@@ -70,16 +70,22 @@ func (c *invariantChecker) takeViolations(namespace string) []error {
 	return c.violations[namespace]
 }
 
-// check checks the status of an Icecream.
-func (c *invariantChecker) check(obj any) {
+// check checks the status of an Icecream. before is the Icecream with its previous status; nil if there is none.
+func (c *invariantChecker) check(before, obj any) {
 	object := obj.(*unstructured.Unstructured)
 	ice := decoded(object)
 	if ice == nil {
 		return
 	}
+	var wasReady bool
+	if object, ok := before.(*unstructured.Unstructured); ok {
+		previous := decoded(object)
+		wasReady = previous != nil && meta.IsStatusConditionTrue(previous.Status.Conditions, v1alpha1.ConditionReady) &&
+			previous.Status.ObservedGeneration == ice.Status.ObservedGeneration
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, violation := range violationsIn(object, ice, c.ending.Has(ice.Namespace)) {
+	for _, violation := range violationsIn(object, ice, wasReady, c.ending.Has(ice.Namespace)) {
 		c.violations[ice.Namespace] = append(c.violations[ice.Namespace], fmt.Errorf("Icecream %s, resource version %s, generation %d: %s; status %+v",
 			cache.MetaObjectToName(ice), ice.ResourceVersion, ice.Generation, violation, ice.Status))
 	}
@@ -101,9 +107,9 @@ func decoded(object *unstructured.Unstructured) *v1alpha1.Icecream {
 	return ice
 }
 
-// violationsIn returns the inconsistencies within the status of an Icecream. Pods are the first objects of a namespace
-// that is ending to be deleted, and the Deployment's status follows.
-func violationsIn(object *unstructured.Unstructured, ice *v1alpha1.Icecream, isEnding bool) (found []string) {
+// violationsIn returns the inconsistencies within the status of an Icecream, which may have been Ready before. Pods are
+// the first objects of a namespace that is ending to be deleted, and the Deployment's status follows.
+func violationsIn(object *unstructured.Unstructured, ice *v1alpha1.Icecream, wasReady, isEnding bool) (found []string) {
 	violated := func(is bool, format string, args ...any) {
 		if is {
 			found = append(found, fmt.Sprintf(format, args...))
@@ -148,7 +154,7 @@ func violationsIn(object *unstructured.Unstructured, ice *v1alpha1.Icecream, isE
 		violated(is.ObservedGeneration != s.ObservedGeneration, "condition %s describes generation %d, but the status describes generation %d", condition, is.ObservedGeneration, s.ObservedGeneration)
 	}
 	if read.Status == status.CurrentStatus && !isEnding {
-		found = append(found, violationsOfCurrent(ice)...)
+		found = append(found, violationsOfCurrent(ice, !wasReady)...)
 	}
 	return found
 }

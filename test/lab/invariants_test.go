@@ -16,9 +16,10 @@ import (
 
 func TestInvariants(t *testing.T) {
 	for _, test := range []struct {
-		name  string
-		spoil func(*v1alpha1.Icecream)
-		want  string // must be part of the violations; if empty, there must be none
+		name     string
+		spoil    func(*v1alpha1.Icecream)
+		wasReady bool
+		want     string // must be part of the violations; if empty, there must be none
 	}{
 		{name: "Ready", spoil: func(*v1alpha1.Icecream) {}},
 		{name: "no status yet", spoil: func(ice *v1alpha1.Icecream) { ice.Status = v1alpha1.IcecreamStatus{} }},
@@ -34,6 +35,7 @@ func TestInvariants(t *testing.T) {
 		{name: "a condition describes an earlier generation", spoil: func(ice *v1alpha1.Icecream) { ice.Status.Conditions[0].ObservedGeneration = 2 }, want: "condition Ready describes generation 2"},
 		{name: "a Pod is not available", spoil: func(ice *v1alpha1.Icecream) { ice.Status.AvailableReplicas = 1 }, want: "1 availableReplicas, want 2"},
 		{name: "a Pod is missing from the nodes", spoil: func(ice *v1alpha1.Icecream) { ice.Status.Nodes[0].Pods = 1 }, want: "with 1 Pods on its nodes"},
+		{name: "a Pod is deleted", wasReady: true, spoil: func(ice *v1alpha1.Icecream) { ice.Status.Nodes[0].Pods = 1 }},
 		{name: "the nodes have an additional Pod", spoil: func(ice *v1alpha1.Icecream) {
 			ice.Status.Nodes = append(ice.Status.Nodes, v1alpha1.IcecreamNode{Name: "b", Pods: 1})
 			ice.Status.NodeCount = 2
@@ -46,7 +48,7 @@ func TestInvariants(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := strings.Join(violationsIn(&unstructured.Unstructured{Object: object}, ice, false), "\n")
+			got := strings.Join(violationsIn(&unstructured.Unstructured{Object: object}, ice, test.wasReady, false), "\n")
 			if (test.want == "") != (got == "") || !strings.Contains(got, test.want) {
 				t.Errorf("violations are %q, want %q", got, test.want)
 			}
