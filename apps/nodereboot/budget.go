@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
@@ -23,7 +22,7 @@ const maxListed = 5
 // servers that two are too many.
 var controlPlane = []string{"node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/etcd", "node-role.kubernetes.io/master"}
 
-func isControlPlane(node *corev1.Node) bool {
+func isControlPlane(node request.Node) bool {
 	return slices.ContainsFunc(controlPlane, func(label string) bool {
 		_, ok := node.Labels[label]
 		return ok
@@ -41,7 +40,7 @@ type Pool struct {
 // budget is how many of a set of nodes may be unavailable, and which are.
 type budget struct {
 	name        string // of the set, after "node" or "nodes"; empty for all nodes
-	includes    func(*corev1.Node) bool
+	includes    func(request.Node) bool
 	nodes       int           // how many there are
 	max         int           // how many of them may be unavailable
 	unavailable []Unavailable // by name
@@ -49,10 +48,10 @@ type budget struct {
 
 // budgetsOf returns all budgets. The first one is that of all nodes.
 func budgetsOf(o Observed) []budget {
-	budgets := []budget{{includes: func(*corev1.Node) bool { return true }}, {name: " of the control plane", includes: isControlPlane}}
+	budgets := []budget{{includes: func(request.Node) bool { return true }}, {name: " of the control plane", includes: isControlPlane}}
 	limits := []intstr.IntOrString{o.MaxUnavailable, intstr.FromInt32(1)}
 	for _, p := range o.Pools {
-		budgets = append(budgets, budget{name: " with " + p.Selector.String(), includes: func(node *corev1.Node) bool { return p.Selector.Matches(labels.Set(node.Labels)) }})
+		budgets = append(budgets, budget{name: " with " + p.Selector.String(), includes: func(node request.Node) bool { return p.Selector.Matches(labels.Set(node.Labels)) }})
 		limits = append(limits, p.MaxUnavailable)
 	}
 	for _, node := range o.Nodes {
@@ -121,48 +120,70 @@ func ParsePool(text string) (Pool, error) {
 	return Pool{selector, limit}, nil
 }
 
-// usedBy returns why a node uses up a part of the budget, whatever the time; empty if it does
-// not.
-func usedBy(node *corev1.Node) string {
-	_, isRebooting := node.Annotations[request.InProgress]
-	switch {
-	case isRebooting:
+// find returns where a node is among the unavailable ones, or would be.
+func (b budget) find(node request.Node) (i int, isThere bool) {
+	return slices.BinarySearchFunc(b.unavailable, node.Name, func(u Unavailable, name string) int { return cmp.Compare(u.Node.Name, name) })
+}
+
+// others returns how many other nodes are unavailable: rebooting a node that is unavailable anyway costs
+// nothing.
+func (b budget) others(node request.Node) int {
+	if _, isThere := b.find(node); isThere {
+		return len(b.unavailable) - 1
+	}
+	return len(b.unavailable)
+}
+
+// update counts a node as it is with another grant.
+func (o Observed) update(budgets []budget, node request.Node, grant request.Grant) {
+	node.Grant = &grant
+	reason := o.unavailability(node)
+	for i := range budgets {
+		b := &budgets[i]
+		if !b.includes(node) {
+			continue
+		}
+		at, isThere := b.find(node)
+		if isThere {
+			b.unavailable = slices.Delete(b.unavailable, at, at+1)
+		}
+		if reason != "" {
+			b.unavailable = slices.Insert(b.unavailable, at, Unavailable{node, reason})
+		}
+	}
+}
+
+// unavailability returns why a node uses up a part of the budget; empty if it does not.
+func (o Observed) unavailability(node request.Node) string {
+	switch stage := node.Stage(); {
+	case stage == request.AtWork:
 		return Rebooting
-	case request.IsGranted(node):
+	case stage == request.MayReboot:
 		return Granted
-	case request.IsNext(node):
+	case stage == request.Chosen:
 		return Chosen
-	case !request.IsReady(node):
+	case !node.IsReady():
 		return NotReady
 	case node.Spec.Unschedulable:
 		return Cordoned
+	case o.settlesFor(node) > 0:
+		return Settling
 	}
 	return ""
 }
 
-// unavailability returns why a node uses up a part of the budget; empty if it does not.
-func (o Observed) unavailability(node *corev1.Node) string {
-	reason := usedBy(node)
-	if reason == "" && o.settlesFor(node) > 0 {
-		return Settling
+// settlesFor returns how long an available node still counts as unavailable after a reboot, so that what has
+// moved can come to rest, and what the reboot has broken can be noticed. There are few nodes of the control
+// plane, and each of these settles whenever it becomes Ready.
+func (o Observed) settlesFor(node request.Node) time.Duration {
+	var left time.Duration
+	if node.Record != nil {
+		left = o.until(node.Record.Finished.Add(o.Settle), o.Settle)
 	}
-	return reason
-}
-
-// settlesFor returns how long an available node still counts as unavailable: so that what has
-// moved can come to rest, and what a reboot has broken can be noticed. A node that was not away
-// since its last grant has no reboot behind it; but there are few of the control plane, and each
-// of these settles.
-func (o Observed) settlesFor(node *corev1.Node) time.Duration {
-	since, isKnown := o.AvailableSince[node.UID]
-	granted := o.lastGranted(node)
-	switch {
-	case o.Settle == 0 || !isControlPlane(node) && (granted.IsZero() || since.Before(granted)):
-		return 0
-	case !isKnown:
-		return o.Settle // the node is new
+	if isControlPlane(node) {
+		left = max(left, o.until(node.ReadySince().Add(o.Settle), o.Settle))
 	}
-	return since.Add(o.Settle).Sub(o.Now)
+	return left
 }
 
 // nextSettled returns how long it takes until the first settling node has settled; zero if
@@ -176,21 +197,20 @@ func (o Observed) nextSettled() (first time.Duration) {
 	return first
 }
 
-// summarize returns the first few of these nodes, other than except, with their reasons.
-func summarize(nodes []Unavailable, except *corev1.Node) string {
+// summarize says how many other nodes are unavailable, which are the first few, and why.
+func (b budget) summarize(node request.Node) string {
 	var items []string
-	more := 0
-	for _, n := range nodes {
-		switch {
-		case n.Node == except:
-		case len(items) == maxListed:
-			more++
-		default:
-			items = append(items, fmt.Sprintf("%s (%s)", n.Node.Name, n.Reason))
+	for _, u := range b.unavailable[:min(len(b.unavailable), maxListed+1)] {
+		if u.Node.Name != node.Name && len(items) < maxListed {
+			items = append(items, u.Node.Name+" ("+u.Reason+")")
 		}
 	}
-	if more > 0 {
+	others := b.others(node)
+	if more := others - maxListed; more > 0 {
 		items = append(items, fmt.Sprintf("and %d more", more))
 	}
-	return strings.Join(items, ", ")
+	if others == 1 {
+		return "1 other is: " + items[0]
+	}
+	return fmt.Sprintf("%d others are: %s", others, strings.Join(items, ", "))
 }

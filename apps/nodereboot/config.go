@@ -3,14 +3,12 @@ package main
 import (
 	"errors"
 	"flag"
-	"fmt"
-	"regexp"
+	"net/url"
 	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	"k8s.io/apimachinery/pkg/util/validation"
 )
 
 // Config is what an operator can choose.
@@ -25,28 +23,15 @@ type Config struct {
 	MinInterval time.Duration
 	// Settle is how long a node still counts as unavailable after it has become available.
 	Settle time.Duration
-	// AgentNamespace is the namespace of the agents' Leases.
-	AgentNamespace string
 	// Windows are the times at which reboots may be granted, in the time zone Zone (UTC if
 	// nil). Without any, they may always be.
 	Windows []Window
 	Zone    *time.Location
-	// PrometheusURL is where to ask for alerts. While an alert is firing whose name the
-	// regular expression Alerts matches, nothing is granted.
-	PrometheusURL, Alerts string
-	// PrometheusCAFile has the authorities that vouch for that Prometheus, as PEM. If it is
-	// empty, those of the system do.
-	PrometheusCAFile string
-	// PrometheusTokenFile has the bearer token for that Prometheus; empty for none.
-	PrometheusTokenFile string
-	// PrometheusUser and the password in PrometheusPasswordFile are basic credentials for
-	// that Prometheus; the file is empty for none.
-	PrometheusUser, PrometheusPasswordFile string
-	// PrometheusCertFile and PrometheusKeyFile have a client certificate for that Prometheus
-	// and its key; empty for none.
-	PrometheusCertFile, PrometheusKeyFile string
-	// PrometheusHeaders are sent to that Prometheus.
-	PrometheusHeaders map[string]string
+	// PrometheusURL is where to ask PrometheusQuery. While that has a result, nothing is
+	// granted. Both are empty if Prometheus is not asked.
+	PrometheusURL, PrometheusQuery string
+	// PrometheusConfig is a file in Prometheus' http_config format, for the connection.
+	PrometheusConfig string
 	// BlockingPods are label selectors. A node on which such a Pod runs is granted nothing.
 	BlockingPods []string
 }
@@ -54,7 +39,7 @@ type Config struct {
 // addFlags adds the controller's flags and sets the defaults.
 func addFlags(flags *flag.FlagSet, c *Config) {
 	c.MaxUnavailable = intstr.FromInt32(1)
-	flags.Func("max-unavailable", "How many nodes may be unavailable, including those that are rebooting: a number, or a percentage of all nodes, rounded down but at least 1. 0 stops all reboots. Of the control plane, at most one node may be unavailable. (default 1)", func(text string) (err error) {
+	flags.Func("max-unavailable", "How many nodes may be unavailable, including those that are rebooting: a number, or a percentage of all nodes, rounded down but at least 1. 0 stops all reboots. Whatever the value, no more than one control-plane node may be unavailable. (default 1)", func(text string) (err error) {
 		c.MaxUnavailable, err = ParseMaxUnavailable(text)
 		return err
 	})
@@ -72,25 +57,9 @@ func addFlags(flags *flag.FlagSet, c *Config) {
 		c.Zone, err = time.LoadLocation(text)
 		return err
 	})
-	flags.StringVar(&c.PrometheusURL, "prometheus-url", "", "URL of the Prometheus in which to look for -alerts before each reboot. If it does not respond, nodes wait.")
-	flags.StringVar(&c.PrometheusCAFile, "prometheus-ca-file", "", "File with the CA certificates (PEM) that verify Prometheus. It is read again when it changes. Default: the system's.")
-	flags.StringVar(&c.PrometheusTokenFile, "prometheus-token-file", "", "File with the bearer token for Prometheus. It is read again when it changes.")
-	flags.StringVar(&c.PrometheusUser, "prometheus-user", "", "User name for basic authentication at Prometheus. It requires -prometheus-password-file.")
-	flags.StringVar(&c.PrometheusPasswordFile, "prometheus-password-file", "", "File with the password of -prometheus-user. It is read again for each request.")
-	flags.StringVar(&c.PrometheusCertFile, "prometheus-cert-file", "", "File with the client certificate (PEM) for Prometheus. It is read again when it changes.")
-	flags.StringVar(&c.PrometheusKeyFile, "prometheus-key-file", "", "File with the private key (PEM) of -prometheus-cert-file.")
-	addRepeatable(flags, "prometheus-header", "Header to send to Prometheus, such as 'X-Scope-OrgID: team' for Mimir or Cortex.", func(text string) error {
-		name, value, ok := strings.Cut(text, ":")
-		if name = strings.TrimSpace(name); !ok || name == "" || strings.ContainsAny(name, " \t") {
-			return fmt.Errorf("%q is not a header, such as 'X-Scope-OrgID: team'", text)
-		}
-		if c.PrometheusHeaders == nil {
-			c.PrometheusHeaders = map[string]string{}
-		}
-		c.PrometheusHeaders[name] = strings.TrimSpace(value)
-		return nil
-	})
-	flags.StringVar(&c.Alerts, "alerts", "", "Regular expression, anchored. No reboot is granted while an alert whose name matches is firing.")
+	flags.StringVar(&c.PrometheusURL, "prometheus-url", "", "URL of the Prometheus that answers -prometheus-query. If it does not respond, nodes wait.")
+	flags.StringVar(&c.PrometheusQuery, "prometheus-query", "", "PromQL. While it has a result, no reboot is granted, such as 'ALERTS{alertstate=\"firing\",severity=\"critical\"}'.")
+	flags.StringVar(&c.PrometheusConfig, "prometheus-config", "", "File in the format of Prometheus' http_config (YAML), with the CA, credentials and headers for -prometheus-url. The files that it names are read again for each request. Redirects are never followed.")
 	addRepeatable(flags, "blocking-pods", "A label selector of Pods, in all namespaces. A node on which such a Pod runs waits.", func(text string) error {
 		selector, err := labels.Parse(text)
 		if err == nil && selector.Empty() {
@@ -102,7 +71,6 @@ func addFlags(flags *flag.FlagSet, c *Config) {
 		c.BlockingPods = append(c.BlockingPods, text)
 		return nil
 	})
-	flags.StringVar(&c.AgentNamespace, "agent-namespace", "nodereboot-agent", "The namespace of nodereboot's agents. A node may reboot only if its agent has renewed its Lease there within the last two minutes.")
 	flags.DurationVar(&c.MinInterval, "min-interval", 0, "Minimum time between two grants of reboots.")
 	flags.DurationVar(&c.Settle, "settle", 5*time.Minute, "How long a node that is back after a reboot, or any node of the control plane that has become Ready, still counts as unavailable.")
 }
@@ -124,31 +92,15 @@ func (c Config) Validate() error {
 	if c.MinInterval < 0 || c.Settle < 0 {
 		return errors.New("-min-interval and -settle must not be negative")
 	}
-	if (c.PrometheusURL == "") != (c.Alerts == "") {
-		return errors.New("-prometheus-url and -alerts must be set together")
+	if (c.PrometheusURL == "") != (c.PrometheusQuery == "") {
+		return errors.New("-prometheus-url and -prometheus-query must be set together")
 	}
-	if (c.PrometheusUser == "") != (c.PrometheusPasswordFile == "") {
-		return errors.New("-prometheus-user and -prometheus-password-file must be set together")
+	if c.PrometheusConfig != "" && c.PrometheusURL == "" {
+		return errors.New("-prometheus-config needs -prometheus-url")
 	}
-	if (c.PrometheusCertFile == "") != (c.PrometheusKeyFile == "") {
-		return errors.New("-prometheus-cert-file and -prometheus-key-file must be set together")
-	}
-	if c.PrometheusTokenFile != "" && c.PrometheusPasswordFile != "" {
-		return errors.New("-prometheus-token-file and -prometheus-password-file must not be set together")
-	}
-	for name, file := range map[string]string{"ca": c.PrometheusCAFile, "token": c.PrometheusTokenFile, "password": c.PrometheusPasswordFile, "cert": c.PrometheusCertFile} {
-		if file != "" && !strings.HasPrefix(strings.ToLower(c.PrometheusURL), "https://") {
-			return fmt.Errorf("-prometheus-%s-file needs a -prometheus-url that begins with https://", name)
-		}
-	}
-	if len(c.PrometheusHeaders) > 0 && c.PrometheusURL == "" {
-		return errors.New("-prometheus-header needs -prometheus-url")
-	}
-	if _, err := regexp.Compile(c.Alerts); err != nil {
-		return fmt.Errorf("-alerts: %w", err)
-	}
-	if len(validation.IsDNS1123Label(c.AgentNamespace)) > 0 {
-		return fmt.Errorf("-agent-namespace=%q is not the name of a namespace", c.AgentNamespace)
+	u, err := url.Parse(c.PrometheusURL)
+	if c.PrometheusURL != "" && (err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil) {
+		return errors.New("-prometheus-url is not a URL without a user, such as https://prometheus.monitoring:9090")
 	}
 	return nil
 }

@@ -3,18 +3,20 @@
 // reboot: see package agent, and package request for how the two communicate.
 //
 // It writes annotations of Nodes, one node at a time, and events. It never cordons,
-// drains or reboots anything, and takes a grant back only after its end.
+// drains or reboots anything, and takes a grant back only after its end, or when nobody wants it.
 //
 // The protocol keeps the budget although caches are stale, writes arrive late and two
 // processes may believe that they lead. The cache only says when there may be something
 // to do. What to do is decided by a live list of all nodes, and the API server refuses
 // the write if the node has changed since that list. A reboot takes two such writes: the
 // first chooses the node, and from then on everyone counts it as unavailable; the second
-// grants the reboot, by a list that was made after the first write.
+// allows the reboot, by a list that was made after the first write, and after the node's agent
+// has answered that it is there.
 //
-// So among granted nodes, take the one whose list was made last. Each other one had been
+// So among granted nodes, take those whose list was made last. Each other one had been
 // chosen before its own, earlier list was made, so the last list counted all of them. The
-// budget was kept by that list. Therefore no stale cache, no second leader and no late
+// budget was kept by that list: it allows nobody while it has too many, not even in place of another
+// that it passes over. Therefore no stale cache, no second leader and no late
 // write exceeds it. A grant that is over counts until one write takes it back: either the
 // agent has begun before that, or it never does. So the budget is exceeded only by what is
 // not granted here: a node fails or is deleted while the grant of another is on its way, or
@@ -22,17 +24,17 @@
 //
 // A grant has an end, because an agent that was stopped or cut off must not reboot its node at
 // another time. The clocks of the controller and of a node can differ by a minute. After that,
-// the agent gives the grant back as soon as it runs, or else the controller takes it back; either
-// is one write that makes it a request again. A node that gives a grant back asks for the next one
-// a minute later, so a wrong clock does not get one grant after the other.
+// the agent does not begin, and the controller takes the grant back.
 //
 // README.md has a diagram of the annotations.
 package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -43,7 +45,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	coordinationinformers "k8s.io/client-go/informers/coordination/v1"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
@@ -53,6 +54,9 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/klog/v2"
 
+	"nicoleh.io/k8s-controller/apps/nodereboot/request"
+	"nicoleh.io/k8s-controller/internal/text"
+	"nicoleh.io/k8s-controller/pkg/kit/pace"
 	"nicoleh.io/k8s-controller/pkg/kit/patch"
 	"nicoleh.io/k8s-controller/pkg/kit/response"
 	"nicoleh.io/k8s-controller/pkg/kit/worker"
@@ -75,7 +79,7 @@ var grantsTotal = promauto.With(legacyregistry.Registerer()).NewCounter(promethe
 	Help: "Reboots granted to nodes.",
 })
 
-// Controller grants nodes their reboots. One sync takes one step of one node:
+// Controller grants nodes their reboots. One sync takes one step of each node that has one:
 //
 //	observe → decide → act → report
 //
@@ -91,66 +95,43 @@ type Controller struct {
 	// firingAlerts returns the firing alerts that hold reboots back. It is nil if no alert
 	// does.
 	firingAlerts func(context.Context) ([]string, error)
-	// alertRules returns the names of all alerts that could. It is nil if firingAlerts is.
-	alertRules func(context.Context) ([]string, error)
-	waiting    map[types.UID]string // why each node waits, as last recorded; used by sync alone
-	hasLogged  bool                 // what flags select; used by sync alone
+	told         map[types.UID]told // why each node waits; used by sync alone
 
-	mu             sync.Mutex
-	lastGrant      time.Time               // by this process
-	availableSince map[types.UID]time.Time // of each node
-	neededSince    map[types.UID]time.Time // of each node that needs a reboot; see trackNeed
-	usedSince      map[types.UID]use       // of each node that uses up a part of the budget
-	lastReport     map[string]time.Time    // of each node's agent
-	hold           Hold                    // as last found out
-	refusals       map[types.UID]Refusal   // of each node that cannot be written
+	mu       sync.Mutex
+	hold     Hold                  // as last found out
+	refusals map[types.UID]Refusal // of nodes that could not be written
 }
 
-// NewController wires a controller to its informers and starts nothing. The Leases are those in
-// the agents' namespace.
-func NewController(config Config, kube kubernetes.Interface, recorder record.EventRecorder, nodes coreinformers.TypedNodeInformer, agents coordinationinformers.TypedLeaseInformer) (*Controller, error) {
-	c := &Controller{
-		config:         config,
-		kube:           kube,
-		recorder:       recorder,
-		nodes:          nodes.Lister(),
-		availableSince: map[types.UID]time.Time{},
-		neededSince:    map[types.UID]time.Time{},
-		usedSince:      map[types.UID]use{},
-		lastReport:     map[string]time.Time{},
-		refusals:       map[types.UID]Refusal{},
-	}
+// NewController wires a controller to its informer and starts nothing.
+func NewController(config Config, kube kubernetes.Interface, recorder record.EventRecorder, nodes coreinformers.TypedNodeInformer) (*Controller, error) {
+	c := &Controller{config: config, kube: kube, recorder: recorder, nodes: nodes.Lister(), refusals: map[types.UID]Refusal{}}
 	if config.PrometheusURL != "" {
 		client, err := prometheusClient(config)
 		if err != nil {
 			return nil, fmt.Errorf("setting up the client of -prometheus-url: %w", err)
 		}
-		c.firingAlerts, c.alertRules = firingAlerts(config, client), alertRules(config, client)
+		c.firingAlerts = firingAlerts(config, client)
 	}
 	c.Loop = worker.New(Name, c.sync)
 	if err := c.watchNodes(nodes.TypedInformer()); err != nil {
 		return nil, fmt.Errorf("setting up the cache of Nodes: %w", err)
 	}
-	if err := c.watchAgents(agents.TypedInformer()); err != nil {
-		return nil, fmt.Errorf("setting up the cache of Leases: %w", err)
-	}
 	c.addGauges()
 	return c, nil
 }
 
-// sync brings one node a step closer to its reboot, or records why all of them wait.
+// sync brings nodes a step closer to their reboots, and records why the others wait.
 func (c *Controller) sync(ctx context.Context, _ cache.ObjectName) (requeueAfter time.Duration, err error) {
-	observed := c.observe()
-	c.logSelections(ctx, observed)
-	decision, err := c.decide(ctx, observed)
+	decision, err := c.decide(ctx, c.observe())
 	if err != nil {
 		return 0, err
 	}
-	node, err := c.act(ctx, decision)
-	if err != nil {
-		return 0, err
+	err = c.act(ctx, decision)
+	requeueAfter = pace.Sooner(decision.RequeueAfter, c.recordWaiting(ctx, decision.Waiting))
+	if len(decision.Steps) > 0 {
+		requeueAfter = batchPeriod // the next steps, by another list
 	}
-	return c.report(ctx, node, decision), nil
+	return requeueAfter, err
 }
 
 // observe reads all nodes from the cache.
@@ -163,21 +144,20 @@ func (c *Controller) observe() Observed {
 func (c *Controller) observed(nodes []*corev1.Node) Observed {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return Observed{
-		Config:         c.config,
-		Now:            time.Now(),
-		Nodes:          nodes,
-		LastGrant:      c.lastGrant,
-		AvailableSince: maps.Clone(c.availableSince),
-		NeededSince:    maps.Clone(c.neededSince),
-		LastReport:     maps.Clone(c.lastReport),
-		Hold:           c.hold,
-		Refusals:       maps.Clone(c.refusals),
+	o := Observed{Config: c.config, Now: time.Now(), Hold: c.hold, Refusals: map[types.UID]Refusal{}}
+	for _, node := range nodes {
+		read := request.Read(node)
+		o.Nodes = append(o.Nodes, read)
+		if refusal, isKnown := c.refusals[node.UID]; isKnown && (read.IsNeeded() || read.Stage() != request.NoGrant) {
+			o.Refusals[node.UID] = refusal
+		}
 	}
+	c.refusals = maps.Clone(o.Refusals) // the others are forgotten
+	return o
 }
 
-// decide decides on the next step. If there is one, it decides again by a live list of nodes.
-// A step towards a reboot is decided once more, by an answer to what holds reboots back now.
+// decide decides on the next steps. If there are any, it decides again by a live list of nodes.
+// Steps towards a reboot are decided once more, by an answer to what holds reboots back now.
 // While something does, no nodes are listed.
 func (c *Controller) decide(ctx context.Context, o Observed) (Decision, error) {
 	d := Decide(o)
@@ -185,7 +165,7 @@ func (c *Controller) decide(ctx context.Context, o Observed) (Decision, error) {
 		o.Hold = c.askHold(ctx)
 		d = Decide(o)
 	}
-	if d.Step == Rest {
+	if len(d.Steps) == 0 {
 		return d, nil
 	}
 	fresh, err := c.recheckLive(ctx)
@@ -200,7 +180,9 @@ func (c *Controller) decide(ctx context.Context, o Observed) (Decision, error) {
 	return d, nil
 }
 
-func isTowardsReboot(d Decision) bool { return d.Step == Choose || d.Step == Grant }
+func isTowardsReboot(d Decision) bool {
+	return slices.ContainsFunc(d.Steps, func(s Step) bool { return s.Action == Choose || s.Action == Allow })
+}
 
 // recheckLive observes a live list of all nodes. The list is read page by page, all from
 // the same moment, and no more of each node is kept than in the cache: a Node can take up
@@ -230,45 +212,50 @@ func eachOf[T runtime.Object](ctx context.Context, list pager.ListPageFunc, opti
 	})
 }
 
-// act takes the step with one write, which the API server refuses if the node has changed
-// since the live list. It returns the node as stored.
-func (c *Controller) act(ctx context.Context, d Decision) (*corev1.Node, error) {
-	if d.Step == Rest {
-		return nil, nil
+// act takes the steps. Each is one write, which the API server refuses if the node has changed since the
+// live list. A node that cannot be written delays no other.
+func (c *Controller) act(ctx context.Context, d Decision) error {
+	var failures []error
+	for _, step := range d.Steps {
+		body, err := patch.Merge(step.Node.Node, map[string]*string{request.Granted: request.Encode(step.Grant)}, nil)
+		if err != nil {
+			return err
+		}
+		after, err := c.kube.CoreV1().Nodes().Patch(ctx, step.Node.Name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager})
+		c.noteRefusal(ctx, step, err)
+		switch {
+		case err == nil:
+			c.recordStep(ctx, d, step, after)
+		case !response.IsRefusal(err):
+			failures = append(failures, fmt.Errorf("step %s of node %s: %w", step.Action, step.Node.Name, err))
+		}
 	}
-	body, err := patch.Merge(d.Node, d.Annotations, nil)
-	if err != nil {
-		return nil, err
-	}
-	after, err := c.kube.CoreV1().Nodes().Patch(ctx, d.Node.Name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager})
-	c.trackRefusal(d, err)
-	if response.IsStale(err, corev1.Resource("nodes"), d.Node.Name) {
-		return nil, worker.Deferred(fmt.Errorf("node %s has changed or is gone since the decision: %w", d.Node.Name, err))
-	}
-	if err != nil {
-		return nil, fmt.Errorf("step %s of node %s: %w", d.Step, d.Node.Name, err)
-	}
-	if d.Step == Grant {
-		grantsTotal.Inc()
-		c.mu.Lock()
-		c.lastGrant = time.Now()
-		c.mu.Unlock()
-	}
-	return after, nil
+	return errors.Join(failures...)
 }
 
-// report records which step was taken, or why nodes wait, and returns when to sync next.
-func (c *Controller) report(ctx context.Context, node *corev1.Node, d Decision) (requeueAfter time.Duration) {
-	switch d.Step {
-	case Rest:
-		c.recordWaiting(d.Waiting)
-		return d.RequeueAfter
-	case Grant:
-		c.recordGrant(ctx, node, d)
-	case TakeBack:
-		c.recordTakenBack(ctx, node, d)
-	default:
-		klog.FromContext(ctx).V(2).Info("Took a step", "step", d.Step, "node", klog.KObj(node))
+const (
+	// refusedFor is how long a node is passed over when a write was refused a second time. It doubles each
+	// time, up to maxRefused.
+	refusedFor = 5 * time.Minute
+	maxRefused = time.Hour
+)
+
+// noteRefusal notes whether the API server lets the controller write a node. A conflict is a refusal, too: the
+// first one is normal, but another write can always come first. Whether a node can be written is known when a
+// grant was: a policy can refuse some values.
+func (c *Controller) noteRefusal(ctx context.Context, step Step, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	uid := step.Node.UID
+	switch refusal := c.refusals[uid]; {
+	case err == nil && (step.Action == Allow || step.Action == TakeBack):
+		delete(c.refusals, uid)
+	case response.IsRefusal(err):
+		klog.FromContext(ctx).Info("Node not written", "node", klog.KObj(step.Node.Node), "step", step.Action, "err", err)
+		refusal.Action, refusal.Note = step.Action, "the Node cannot be written: "+text.Clip(err.Error(), maxError)
+		if refusal.Times++; refusal.lasts() {
+			refusal.Until = time.Now().Add(min(refusedFor<<min(refusal.Times-2, 4), maxRefused))
+		}
+		c.refusals[uid] = refusal
 	}
-	return batchPeriod // the next step, by another list
 }

@@ -13,13 +13,10 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
-	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/apps/nodereboot/request"
 	"nicoleh.io/k8s-controller/pkg/kittest/apiserver"
@@ -34,95 +31,69 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// report returns an agent's Lease.
-func report(node string, at time.Time) *coordinationv1.Lease {
-	return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "agents", Name: node}, Spec: coordinationv1.LeaseSpec{RenewTime: ptr.To(metav1.NewMicroTime(at))}}
+func TestStartup(t *testing.T) {
+	startup.Test(t, func(ctx context.Context, args []string) error { return newProgram().Run(ctx, args) })
 }
 
-// annotate makes these the only annotations of a node: pairs of a name and a value.
-func (s *scripted) annotate(name string, pairs ...string) {
-	script.Edit(s.Cluster, "", name, func(n *corev1.Node) {
-		n.Annotations = map[string]string{}
-		for i := 0; i < len(pairs); i += 2 {
-			n.Annotations[pairs[i]] = pairs[i+1]
-		}
-	})
-	time.Sleep(time.Second)
-}
-
-// Why a node waits is recorded once for each reason; the metrics always say it.
-func TestWaitingIsRecordedOnce(t *testing.T) { inCluster(t, nil, testWaitingIsRecordedOnce) }
-
-func testWaitingIsRecordedOnce(t *testing.T, s *scripted) {
-	requireEvents := func(want ...string) {
-		t.Helper()
-		if diff := cmp.Diff(want, s.events()); diff != "" {
-			t.Errorf("events (-want +got):\n%s", diff)
-		}
-	}
-	s.Set(node("a", needed))
-	s.Set(node("b", with(request.Now, "")))
-	s.run("a", "b")
-	time.Sleep(time.Second)
-	requireEvents("Normal RebootWaiting Waiting to reboot (BudgetIsUsedUp): of 2 nodes at most 1 may be unavailable, and 1 other is: b (Granted)")
-	requireGauge := func(name string, reasons []string, the string) {
-		t.Helper()
-		want := map[string]float64{}
-		for _, reason := range reasons {
-			want[reason] = 0
-		}
-		want[the] = 1
-		if diff := cmp.Diff(want, gauge(t, name)); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", name, diff)
-		}
-	}
-	requireGauge("nodereboot_budget_nodes", nil, "")
-	requireGauge("nodereboot_unavailable_nodes", Unavailabilities, Granted)
-	requireGauge("nodereboot_waiting_nodes", Reasons, BudgetIsUsedUp)
-	s.annotate("b", request.InProgress, "x")
-	requireEvents()
-	s.annotate("a", request.Needed, "2000-01-01T01:00:00Z")
-	requireEvents("Normal RebootWaiting Waiting to reboot (NotBefore): the reboot was requested for 2000-01-01T01:00:00Z or later")
-
-	s.annotate("b")
-	s.annotate("a", request.Needed, "")
-	requireEvents("Normal RebootGranted Reboot granted: at most 1 of 2 nodes may be unavailable, and 0 others are")
-	granted := s.node("a")
-	if until, err := request.Until(granted); err != nil || time.Until(until).Round(time.Minute) != request.GrantFor || request.IsNeeded(granted) {
-		t.Errorf("annotations %v", granted.Annotations)
-	}
-}
-
-// A grant that is over is taken back while the agent is down, which is a Warning. The node
-// has asked already, and no longer uses up the budget.
+// A grant that was not used is taken back a minute after its end, which is a Warning. The agent was down, so the
+// node waits while others have their turns.
 func TestGrantIsTakenBack(t *testing.T) { inCluster(t, nil, testGrantIsTakenBack) }
 
 func testGrantIsTakenBack(t *testing.T, s *scripted) {
-	s.Set(node("a", needed))
+	grants := metric(t, "nodereboot_grants_total")[""]
+	s.Set(node("a", asked))
 	s.Set(node("b"))
-	s.begin("a")
+	s.run("b")
 	time.Sleep(time.Second)
+	chosen := *s.node("a").Grant
+	s.change("a", recorded(request.Record{BootID: "boot", ID: chosen.ID})) // its last words
 	granted := s.node("a")
-	until, err := request.Until(granted)
-	if err != nil || !request.IsGranted(granted) || time.Until(until).Round(time.Minute) != request.GrantFor {
-		t.Fatalf("granted until %s: %v, %v", until, granted.Annotations, err)
+	if granted.Stage() != request.MayReboot || granted.Grant.ID != chosen.ID || time.Until(granted.Grant.Until).Round(time.Minute) != request.GrantFor {
+		t.Fatalf("not granted: %v", granted.Annotations)
 	}
-	time.Sleep(time.Until(until.Add(request.ClockSkew)) - time.Second)
-	if n := s.node("a"); !request.IsGranted(n) {
+	if n := metric(t, "nodereboot_grants_total")[""]; n != grants+1 {
+		t.Errorf("%g grants are counted", n-grants)
+	}
+	s.change("b", asked)
+	time.Sleep(time.Until(granted.Grant.Until.Add(request.ClockSkew)) - time.Second)
+	if n := s.node("a"); n.Stage() != request.MayReboot {
 		t.Errorf("taken back too early: %v", n.Annotations)
 	}
 	time.Sleep(2 * time.Second)
-	if n := s.node("a"); request.IsGranted(n) || !request.IsNeeded(n) || request.LastGranted(n).IsZero() {
+	if n := s.node("a"); n.Stage() == request.MayReboot || n.Grant.LastGranted.IsZero() {
 		t.Errorf("not taken back: %v", n.Annotations)
 	}
-	s.report("b")
-	s.annotate("b", request.Needed, "")
-	if n := s.node("b"); !request.IsGranted(n) {
-		t.Errorf("b is not granted its reboot: %v", n.Annotations)
+	time.Sleep(2 * time.Second)
+	if granted := s.inStage(request.MayReboot); !slices.Equal(granted, []string{"b"}) {
+		t.Errorf("then %v may reboot", granted)
 	}
-	if told := strings.Join(s.events(), "\n"); !strings.Contains(told, "Warning RebootTakenBack The grant expired at "+granted.Annotations[request.Now]+" before the agent started the reboot; the node is queued again") {
-		t.Errorf("there is no Warning in %s", told)
+	want := []string{
+		"Normal RebootGranted Reboot granted: at most 1 of 2 nodes may be unavailable",
+		"Normal RebootWaiting Waiting to reboot (BudgetIsUsedUp): of 2 nodes at most 1 may be unavailable, and 1 other is: a (Granted)",
+		"Warning RebootTakenBack The grant was not used until " + granted.Grant.Until.Format(time.RFC3339) + ", or is no longer wanted; it was taken back",
+		"Normal RebootWaiting Waiting to reboot (BudgetIsUsedUp): of 2 nodes at most 1 may be unavailable, and 1 other is: b (Chosen)",
+		"Normal RebootGranted Reboot granted: at most 1 of 2 nodes may be unavailable",
 	}
+	if diff := cmp.Diff(want, s.events()); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+}
+
+// A chosen node whose agent is silent uses up the budget for a minute at a time, ever more rarely.
+func TestSilentAgent(t *testing.T) {
+	inCluster(t, nil, func(t *testing.T, s *scripted) {
+		s.Set(node("a", asked))
+		s.run()
+		s.ForgetRequests()
+		time.Sleep(24 * time.Hour)
+		if n := s.node("a"); n.Grant.Unanswered < 8 || n.Grant.Unanswered > 12 || s.Requests("patch nodes") > 60 {
+			t.Errorf("after a day, %d patches, and it has %v", s.Requests("patch nodes"), n.Annotations)
+		}
+		s.change("a", recorded(request.Record{BootID: "boot", ID: s.node("a").Grant.ID}))
+		if n := s.node("a"); n.Stage() == request.NoGrant || n.Grant.Unanswered > 0 {
+			t.Errorf("after a late answer, it has %v", n.Annotations)
+		}
+	})
 }
 
 // A node that cannot be written is passed over for some minutes, and the others have their turns. It
@@ -133,252 +104,284 @@ func TestNodeThatCannotBeWritten(t *testing.T) {
 	busy := apierrors.NewConflict(corev1.Resource("nodes"), "a", errors.New("the object has been modified"))
 	byWebhook := apierrors.NewConflict(corev1.Resource("nodes"), "a", nil)
 	byWebhook.ErrStatus.Message = `admission webhook "nodes.example.com" denied the request: hands off`
-	all := func(*corev1.Node) bool { return true }
+	all := func(request.Node) bool { return true }
+	isChosen := grant(request.Grant{ID: 1, BootID: "boot", Chosen: time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)})
+	isOver := grant(request.Grant{ID: 1, BootID: "boot", Until: time.Date(1999, 1, 1, 0, 0, 0, 0, time.UTC)})
 	for name, tt := range map[string]struct {
-		budget      string
+		args        string
 		node        *corev1.Node
 		with        error
-		refuses     func(after *corev1.Node) bool
+		refuses     func(after request.Node) bool
 		wantGranted []string // besides the node
 		wantUsed    bool     // whether the node keeps its part of the budget
 	}{
-		"a policy refuses all":         {"3", node("a", needed), denied, all, []string{"b", "c"}, false},
-		"a webhook denies all, by 409": {"3", node("a", needed), byWebhook, all, []string{"b", "c"}, false},
-		"each write conflicts":         {"3", node("a", needed), busy, all, []string{"b", "c"}, false},
-		"a policy refuses grants":      {"3", node("a", needed), denied, request.IsGranted, []string{"b", "c"}, false},
-		"it stays chosen":              {"2", node("a", needed, next), denied, all, []string{"b"}, true},
-		"it stays chosen for nothing":  {"2", node("a", next), denied, all, []string{"b"}, true},
-		"a grant stays that is over":   {"2", node("a", with(request.Now, "2000-01-01T00:00:00Z")), denied, all, []string{"b"}, true},
+		"a policy refuses all":         {"-max-unavailable=3", node("a", asked), denied, all, []string{"b", "c"}, false},
+		"a webhook denies all, by 409": {"-max-unavailable=3", node("a", asked), byWebhook, all, []string{"b", "c"}, false},
+		"each write conflicts":         {"-max-unavailable=3", node("a", asked), busy, all, []string{"b", "c"}, false},
+		"a policy refuses grants":      {"-max-unavailable=1", node("a", asked), denied, func(n request.Node) bool { return n.Stage() == request.MayReboot }, []string{"b"}, false},
+		"it stays chosen":              {"-max-unavailable=2", node("a", asked, isChosen), denied, all, []string{"b"}, true},
+		"it stays chosen, by turns":    {"-min-interval=1ns", node("a", asked, isChosen, cordoned), denied, all, nil, true},
+		"it stays chosen for nothing":  {"-max-unavailable=2", node("a", isChosen), denied, all, []string{"b"}, true},
+		"a grant stays that is over":   {"-max-unavailable=2", node("a", asked, isOver), denied, all, []string{"b"}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inCluster(t, []string{"-max-unavailable=" + tt.budget}, func(t *testing.T, s *scripted) {
+			inCluster(t, strings.Fields(tt.args), func(t *testing.T, s *scripted) {
 				s.Set(tt.node)
-				s.Set(node("b", needed))
-				s.Set(node("c", needed))
+				s.Set(node("b", asked))
+				s.Set(node("c", asked))
 				var tries atomic.Int64
 				s.Admit(func(a apiserver.Admission) error {
 					after, isNode := a.Object.(*corev1.Node)
-					if !isNode || after.Name != "a" || !tt.refuses(after) {
-						return nil
-					}
-					if after.Annotations["kubelet"] != a.Old.GetAnnotations()["kubelet"] {
+					if !isNode || after.Name != "a" || after.Annotations[request.Granted] == a.Old.GetAnnotations()[request.Granted] || !tt.refuses(request.Read(after)) {
 						return nil
 					}
 					tries.Add(1)
 					return tt.with
 				})
 				s.run("a", "b", "c")
+				isTold := 0
 				for range 9 {
 					time.Sleep(time.Minute)
-					script.Edit(s.Cluster, "", "a", with("kubelet", time.Now().String()))
-				}
-				var granted []string
-				for _, name := range []string{"b", "c"} {
-					if request.IsGranted(s.node(name)) {
-						granted = append(granted, name)
+					s.change("a", with("kubelet", time.Now().String()))
+					if metric(t, "nodereboot_needed_seconds")["a Refused"] == 0 && hasKey(metric(t, "nodereboot_needed_seconds"), "a Refused") {
+						isTold++
 					}
 				}
-				isUsed := usedBy(s.node("a")) != ""
-				if !slices.Equal(granted, tt.wantGranted) || isUsed != tt.wantUsed || tries.Load() < 2 || tries.Load() > 6 {
+				if isTold < 9 {
+					t.Errorf("the metric says so %d times of 9: %v", isTold, metric(t, "nodereboot_needed_seconds"))
+				}
+				granted := s.inStage(request.MayReboot)
+				granted = slices.DeleteFunc(granted, func(name string) bool { return name == "a" })
+				isUsed := s.node("a").Stage() != request.NoGrant
+				if !slices.Equal(granted, tt.wantGranted) || isUsed != tt.wantUsed || tries.Load() < 2 || tries.Load() > 8 {
 					t.Errorf("granted %v, and the node itself counts as unavailable: %t, after %d tries", granted, isUsed, tries.Load())
 				}
 				told := slices.DeleteFunc(s.events(), func(event string) bool { return !strings.Contains(event, "(Refused)") })
 				if len(told) != 1 || !strings.HasSuffix(told[0], tt.with.Error()) {
 					t.Errorf("events %q", told)
 				}
-				if n := gauge(t, "nodereboot_waiting_nodes")[Refused]; n != 1 {
-					t.Errorf("%g nodes wait because of that", n)
-				}
 				s.Admit(nil)
-				time.Sleep(20 * time.Minute)
-				if n := gauge(t, "nodereboot_waiting_nodes")[Refused]; n != 0 {
-					t.Errorf("when it can be written, it has %v, and %g nodes wait because of that", s.node("a").Annotations, n)
+				time.Sleep(2 * time.Hour)
+				if hasKey(metric(t, "nodereboot_needed_seconds"), "a Refused") {
+					t.Errorf("when it can be written, it has %v", s.node("a").Annotations)
 				}
 			})
 		})
 	}
 }
 
-// Nodes that are always refused do not have the first turns again and again, although there are
-// more of them than the back-off lets pass before the first one is tried again. The reason of
-// each lasts while it is tried.
+func hasKey(m map[string]float64, key string) bool {
+	_, isThere := m[key]
+	return isThere
+}
+
+// Nodes that are always refused do not have the first turns again and again, although there are so many of them
+// that it is time to try the first one again when the last one was tried. They are forgotten when they are gone.
 func TestManyNodesThatCannotBeWritten(t *testing.T) {
-	inCluster(t, []string{"-max-unavailable=2"}, func(t *testing.T, s *scripted) {
+	inCluster(t, nil, func(t *testing.T, s *scripted) {
+		s.onList = func(url.Values) { time.Sleep(11 * time.Second) } // there are thousands
 		s.Admit(func(a apiserver.Admission) error {
-			if strings.HasPrefix(a.Key.Name, "protected-") && a.Key.Resource.Resource == "nodes" {
+			if strings.HasPrefix(a.Key.Name, "protected-") {
 				return apierrors.NewForbidden(corev1.Resource("nodes"), a.Key.Name, errors.New("hands off"))
 			}
 			return nil
 		})
-		agents := []string{"worker"}
-		for i := range 20 {
-			agents = append(agents, fmt.Sprintf("protected-%02d", i))
+		for i := range 30 {
+			s.Set(node(fmt.Sprintf("protected-%02d", i), asked))
 		}
-		for _, name := range agents {
-			s.Set(node(name, needed))
-		}
-		var isLater atomic.Bool
-		s.onList = func(url.Values) {
-			if !isLater.Load() {
-				return
-			}
-			if n := gauge(t, "nodereboot_waiting_nodes")[Refused]; n != 20 {
-				t.Errorf("while one is tried, %g nodes wait because of that", n)
-			}
-		}
-		s.run(agents...)
-		time.Sleep(40 * time.Minute)
-		isLater.Store(true)
-		if n := s.node("worker"); request.LastGranted(n).IsZero() {
+		s.Set(node("worker", asked))
+		s.run("worker")
+		time.Sleep(time.Hour)
+		if n := s.node("worker"); n.Grant == nil || n.Grant.LastGranted.IsZero() {
 			t.Errorf("the node that can be written has %v", n.Annotations)
 		}
-		time.Sleep(10 * time.Minute)
-	})
-}
-
-// What is known about refusals ends with the need for a reboot, and with the node.
-func TestRefusalsAreForgotten(t *testing.T) {
-	inCluster(t, nil, func(t *testing.T, s *scripted) {
-		asks, is := node("a", needed), node("a")
-		chosen := node("a", next)
-		denied := apierrors.NewForbidden(corev1.Resource("nodes"), "a", errors.New("hands off"))
-		require := func(when string, want int) {
-			t.Helper()
-			if got := len(s.refusals); got != want {
-				t.Errorf("%s: %d refusals are known, want %d", when, got, want)
+		if n := len(s.observe().Refusals); n != 30 {
+			t.Errorf("%d refusals are known", n)
+		}
+		s.Admit(nil)
+		for i := range 30 {
+			name := fmt.Sprintf("protected-%02d", i)
+			if i%2 == 0 {
+				script.Delete[corev1.Node](s.Cluster, "", name, metav1.DeletePropagationBackground)
+			} else {
+				script.Edit(s.Cluster, "", name, without(request.Needed))
 			}
 		}
-		s.trackRefusal(Decision{Step: Choose, Node: asks}, errors.New("the connection was lost"))
-		require("nobody has refused it", 0)
-		s.trackRefusal(Decision{Step: Choose, Node: asks}, denied)
-		s.trackNode(asks, chosen)
-		s.trackRefusal(Decision{Step: PassOver, Node: asks}, nil)
-		require("it is not granted", 1)
-		s.trackNode(chosen, is)
-		require("it needs no reboot", 0)
-		s.trackRefusal(Decision{Step: Choose, Node: asks}, denied)
-		s.trackRefusal(Decision{Step: Grant, Node: asks}, nil)
-		require("it is granted", 0)
-		s.trackRefusal(Decision{Step: Choose, Node: asks}, denied)
-		s.trackNode(asks, nil)
-		require("it is gone", 0)
+		time.Sleep(time.Minute)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if n := len(s.refusals); n != 0 {
+			t.Errorf("%d refusals are known of nodes that are gone or need nothing", n)
+		}
 	})
 }
 
-// A refused step is tried again after some minutes, although kubelets keep reporting that nothing
-// has changed. Once a write has conflicted, that is normal: it is tried again at once.
-func TestRefusedStepIsRepeatedLater(t *testing.T) {
+// A refused step is not repeated although kubelets keep reporting that nothing has changed. Once a write has
+// conflicted, that is normal: it is tried again at once.
+func TestOneConflictIsNormal(t *testing.T) {
 	inCluster(t, nil, func(t *testing.T, s *scripted) {
 		s.Fail("patch nodes", apierrors.NewConflict(corev1.Resource("nodes"), "a", errors.New("the object has been modified")))
-		s.Set(node("a", needed))
-		s.Set(node("b"))
+		s.Set(node("a", asked))
 		s.run("a")
-		time.Sleep(time.Second)
-		if n := s.node("a"); !request.IsGranted(n) {
+		time.Sleep(3 * time.Second)
+		if n := s.node("a"); n.Stage() != request.MayReboot {
 			t.Errorf("after one conflict, it has %v", n.Annotations)
 		}
-		s.Refuse(func(request string) error {
-			if request == "patch nodes" {
-				return apierrors.NewForbidden(corev1.Resource("nodes"), "a", errors.New("a policy denies it"))
-			}
-			return nil
-		})
-		s.annotate("a", request.Needed, "")
-		s.ForgetRequests()
-		for i := range 600 {
-			time.Sleep(time.Second)
-			script.Edit(s.Cluster, "", "b", func(n *corev1.Node) {
-				n.Status.Conditions[0].LastHeartbeatTime = metav1.Now()
-				n.Status.Images = []corev1.ContainerImage{{Names: []string{fmt.Sprint(i)}}}
-			})
-		}
-		if repeated := s.Requests("patch nodes"); repeated != 2 {
-			t.Errorf("the step was repeated %d times within ten minutes", repeated)
-		}
 	})
 }
 
-// A live list of all nodes is read page by page, and what is not needed is not kept.
-func TestListsArePaged(t *testing.T) {
-	inCluster(t, nil, func(t *testing.T, s *scripted) {
-		s.Set(node("a", func(n *corev1.Node) { n.Status.Images = []corev1.ContainerImage{{Names: []string{"image"}}} }))
-		var limits []string
+// A wave of nodes costs two lists, not two for each node, and two writes for each node. Lists are read page by page.
+func TestWaveCostsTwoLists(t *testing.T) {
+	inCluster(t, []string{"-max-unavailable=20"}, func(t *testing.T, s *scripted) {
+		var agents, limits []string
+		for i := range 30 {
+			agents = append(agents, fmt.Sprintf("node-%02d", i))
+			s.Set(node(agents[i]))
+		}
+		s.run(agents...)
 		s.onList = func(query url.Values) { limits = append(limits, query.Get("limit")) }
-		fresh, err := s.recheckLive(t.Context())
-		if err != nil || len(fresh.Nodes) != 1 || fresh.Nodes[0].Status.Images != nil || !slices.Equal(limits, []string{"500"}) {
-			t.Errorf("%v by lists of at most %v nodes: %v", fresh.Nodes, limits, err)
+		for _, name := range agents {
+			script.Edit(s.Cluster, "", name, asked)
+		}
+		s.ForgetRequests()
+		time.Sleep(10 * time.Second)
+		if granted := s.inStage(request.MayReboot); len(granted) != 20 || !slices.Equal(limits, []string{"500", "500"}) || s.Requests("patch nodes") != 40 {
+			t.Errorf("%d nodes may reboot after %d patches, and lists of at most %v nodes", len(granted), s.Requests("patch nodes"), limits)
 		}
 	})
 }
 
-// When an agent last reported is measured by this process's clock. The agent's own time
-// counts only for a Lease that this process sees for the first time, and only if it has
-// passed.
-func TestAgentsAreTracked(t *testing.T) { inCluster(t, nil, testAgentsAreTracked) }
+// While an alert fires, or Prometheus does not answer, all nodes wait. Prometheus is asked
+// once a minute, however often nodes change, and nobody lists nodes.
+func TestAlerts(t *testing.T) { inCluster(t, nil, testAlerts) }
 
-func testAgentsAreTracked(t *testing.T, r *scripted) {
-	start := time.Now()
-	hear := func(before, after *coordinationv1.Lease, wantSilent bool) {
+func testAlerts(t *testing.T, s *scripted) {
+	prometheus := s.prometheus(func(n int64) ([]string, error) {
+		switch n {
+		case 1, 2:
+			return []string{"Disk1", "EtcdNoLeader"}, nil
+		case 3:
+			return nil, errors.New("no answer")
+		default:
+			return nil, nil
+		}
+	})
+	requireWaiting := func(want int64, reason string) {
 		t.Helper()
-		if wasSilent := r.trackAgent(before, after); wasSilent != wantSilent {
-			t.Errorf("%s was silent: %t", after.Name, wasSilent)
+		told := s.events()
+		if len(told) != 2 || !strings.HasPrefix(told[0], "Normal RebootWaiting Waiting to reboot ("+reason) || !strings.HasPrefix(told[1], "Normal RebootWaiting Waiting to reboot ("+reason) {
+			t.Errorf("events %q, want %s", told, reason)
+		}
+		if n := s.node("a"); n.Stage() != request.NoGrant || prometheus.Load() != want {
+			t.Errorf("asked %d times, it goes on with %v", prometheus.Load(), n.Annotations)
 		}
 	}
-	long, ahead, behind := report("long-ago", start.Add(-time.Hour)), report("ahead", start.Add(time.Hour)), report("behind", start.Add(-time.Hour))
-	hear(nil, long, true)
-	hear(nil, ahead, true)
-	hear(nil, behind, true)
-	time.Sleep(time.Minute)
-	hear(long, long.DeepCopy(), false) // a resync is not a report
-	hear(behind, report("behind", start.Add(-59*time.Minute)), true)
-	want := map[string]time.Time{"long-ago": start.Add(-time.Hour), "ahead": start, "behind": start.Add(time.Minute)}
-	if diff := cmp.Diff(want, r.lastReport); diff != "" {
-		t.Errorf("last reports (-want +got):\n%s", diff)
+	s.Set(node("a", asked))
+	s.Set(node("b", asked))
+	s.run("a", "b")
+	time.Sleep(time.Second)
+	s.ForgetRequests()
+	for range 10 {
+		s.change("b", labeled("time", time.Now().Format("150405")))
 	}
-	hear(ahead, report("ahead", start.Add(2*time.Hour)), false)
-	r.forgetAgent("ahead")
-	if _, isKnown := r.lastReport["ahead"]; isKnown {
-		t.Error("an agent whose Lease was deleted is remembered")
+	requireWaiting(1, "AlertFires): -prometheus-query returns Disk1, EtcdNoLeader")
+	time.Sleep(2 * holdPeriod)
+	requireWaiting(3, "AlertsUnknown): -prometheus-query failed: no answer")
+	if lists := s.Requests("list nodes"); lists > 0 {
+		t.Errorf("nodes are listed %d times", lists)
+	}
+	time.Sleep(holdPeriod)
+	if n := s.node("a"); n.Stage() != request.MayReboot || prometheus.Load() != 6 { // whether it still holds, then to choose a node, then to allow its reboot
+		t.Errorf("asked %d times when no alert fires, and it has %v", prometheus.Load(), n.Annotations)
 	}
 }
 
-// Since when a node has been available is measured by this process's clock, too.
-func TestNodesAreTracked(t *testing.T) { inCluster(t, nil, testNodesAreTracked) }
-
-func testNodesAreTracked(t *testing.T, r *scripted) {
-	start := time.Now()
-	since := func(at time.Time) func(*corev1.Node) {
-		return func(n *corev1.Node) { n.Status.Conditions[0].LastTransitionTime = metav1.NewTime(at) }
-	}
-	see := func(before, after *corev1.Node, want time.Time) {
-		t.Helper()
-		r.trackNode(before, after)
-		if got := r.availableSince["a"]; !got.Equal(want) {
-			t.Errorf("available since %s, want %s", got, want)
+// If an alert begins to fire between the two steps, the chosen node is passed over. Its agent was not silent.
+func TestAlertBetweenTheSteps(t *testing.T) {
+	inCluster(t, nil, func(t *testing.T, s *scripted) {
+		prometheus := s.prometheus(func(n int64) ([]string, error) {
+			if n == 2 {
+				return etcdIsDown(n)
+			}
+			return nil, nil
+		})
+		s.Set(node("a", asked))
+		s.run("a")
+		time.Sleep(holdPeriod / 2)
+		if n := s.node("a"); prometheus.Load() != 2 || s.Requests("patch nodes") != 2 || n.Stage() != request.NoGrant || !n.IsNeeded() || n.Grant.Unanswered > 0 {
+			t.Errorf("asked %d times, and written %d times; it has %v", prometheus.Load(), s.Requests("patch nodes"), n.Annotations)
 		}
-	}
-	hourAgo := node("a", since(start.Add(-time.Hour)))
-	see(nil, hourAgo, start.Add(-time.Hour))
-	time.Sleep(time.Minute)
-	see(hourAgo, hourAgo.DeepCopy(), start.Add(-time.Hour))
-	down := node("a", ready(corev1.ConditionUnknown))
-	see(hourAgo, down, time.Time{})
-	see(down, hourAgo, start.Add(time.Minute)) // whatever the node's clock says after the reboot
-	time.Sleep(time.Minute)
-	booted := func(boot string) func(*corev1.Node) {
-		return func(n *corev1.Node) { n.Status.NodeInfo.BootID = boot }
-	}
-	rebooting, isUp := node("a", booted("old"), with(request.InProgress, "x")), node("a", booted("new"), with(request.InProgress, "x"))
-	see(hourAgo, rebooting, start.Add(time.Minute))
-	see(rebooting, node("a", booted("old")), start.Add(time.Minute)) // given up
-	see(hourAgo, rebooting, start.Add(time.Minute))
-	see(rebooting, isUp, start.Add(time.Minute))
-	see(isUp, node("a", booted("new")), start.Add(2*time.Minute))
-	see(hourAgo, nil, time.Time{})
-	see(nil, node("a", since(start.Add(time.Hour))), start.Add(2*time.Minute))
-	see(node("a"), node("a", func(n *corev1.Node) { n.UID = types.UID("another") }), time.Time{})
+	})
 }
 
-func TestStartup(t *testing.T) {
-	startup.Test(t, func(ctx context.Context, args []string) error { return newProgram().Run(ctx, args) })
+// An answer counts for the whole sync in which it was asked for, however long that takes.
+func TestHoldOutlastsASlowList(t *testing.T) {
+	inCluster(t, nil, func(t *testing.T, s *scripted) {
+		s.onList = func(url.Values) { time.Sleep(70 * time.Second) }
+		s.prometheus(etcdIsDown)
+		s.Set(node("a", asked))
+		s.run("a")
+		time.Sleep(10 * time.Minute)
+		if n := s.node("a"); n.Stage() != request.NoGrant {
+			t.Errorf("it goes on with %v while an alert fires", n.Annotations)
+		}
+	})
+}
+
+// A decision by a stale cache that has nothing to do with alerts does not skip the question.
+func TestAlertsAreAskedAfterTheLiveDecision(t *testing.T) {
+	inCluster(t, nil, func(t *testing.T, s *scripted) {
+		prometheus := s.prometheus(etcdIsDown)
+		s.Set(node("a", asked, grant(request.Grant{ID: 1, BootID: "boot", Chosen: time.Now()}), recorded(request.Record{BootID: "boot", ID: 1})))
+		s.Set(node("b", ready(corev1.ConditionUnknown)))
+		s.Hold("nodes")
+		s.run() // its first list shows b as it was
+		script.Edit(s.Cluster, "", "b", ready(corev1.ConditionTrue))
+		time.Sleep(5 * time.Second)
+		if n := s.node("a"); n.Stage() == request.MayReboot || prometheus.Load() == 0 {
+			t.Errorf("asked %d times, and it goes on with %v", prometheus.Load(), n.Annotations)
+		}
+	})
+}
+
+// A node with a Pod that must not be disturbed waits, and another node takes its turn. A Pod that
+// has ended, that has no node yet, or that no selector selects holds back nobody. What is not known holds back all.
+func TestBlockingPods(t *testing.T) {
+	inCluster(t, []string{"-blocking-pods=job=training; app in (ci)"}, testBlockingPods)
+}
+
+func testBlockingPods(t *testing.T, s *scripted) {
+	pod := func(name, node, key, value string, phase corev1.PodPhase) {
+		s.Set(&corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ml", Name: name, Labels: map[string]string{key: value}},
+			Spec:       corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "c", Image: "image"}}},
+			Status:     corev1.PodStatus{Phase: phase},
+		})
+	}
+	pod("training", "a", "job", "training", corev1.PodRunning)
+	pod("built", "b", "app", "ci", corev1.PodSucceeded)
+	pod("failed", "b", "job", "training", corev1.PodFailed)
+	pod("other", "b", "job", "cleaning", corev1.PodRunning)
+	pod("pending", "", "app", "ci", corev1.PodPending)
+	s.Fail("list pods", apierrors.NewForbidden(corev1.Resource("pods"), "", errors.New("no permission")))
+	s.Set(node("a", asked))
+	s.Set(node("b", asked))
+	s.run("a", "b")
+	time.Sleep(10 * time.Second)
+	if told := s.events(); len(told) != 2 || !strings.Contains(told[0], "Waiting to reboot (PodsUnknown): it is not known which Pods run") {
+		t.Errorf("events %s", told)
+	}
+	time.Sleep(holdPeriod)
+	if granted := s.inStage(request.MayReboot); !slices.Equal(granted, []string{"b"}) {
+		t.Errorf("%v may reboot", granted)
+	}
+	if told := strings.Join(s.events(), "\n"); !strings.Contains(told, "Waiting to reboot (PodRuns): the Pod ml/training runs on the node and must not be disturbed") {
+		t.Errorf("events %s", told)
+	}
+	script.Delete[corev1.Pod](s.Cluster, "ml", "training", metav1.DeletePropagationBackground)
+	s.change("b", without(request.Needed))
+	time.Sleep(holdPeriod)
+	if n := s.node("a"); n.Stage() != request.MayReboot {
+		t.Errorf("it has %v when the Pod has ended", n.Annotations)
+	}
 }

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"nicoleh.io/k8s-controller/apps/nodereboot/request"
@@ -16,61 +15,63 @@ import (
 // Observed is what a decision is based on.
 type Observed struct {
 	Config
-	Now   time.Time
-	Nodes []*corev1.Node // all nodes of the cluster
-	// LastGrant is when this process last granted a reboot. The Nodes say when they were
-	// last granted one, by whichever process.
-	LastGrant time.Time
-	// AvailableSince says since when each node has been available, as far as this process
-	// knows.
-	AvailableSince map[types.UID]time.Time
-	// NeededSince says since when each node has needed a reboot, as far as this process knows.
-	NeededSince map[types.UID]time.Time
-	// LastReport says when each node's agent last reported, by the name of the node.
-	LastReport map[string]time.Time
-	// Hold is what else holds reboots back.
-	Hold Hold
-	// Refusals says which nodes cannot be written, as far as this process knows.
-	Refusals map[types.UID]Refusal
+	Now      time.Time
+	Nodes    []request.Node        // all nodes of the cluster
+	Hold     Hold                  // what else holds reboots back
+	Refusals map[types.UID]Refusal // of nodes that could not be written
+
+	// What follows from the above for all nodes: when a reboot was last granted to an existing node, zero if
+	// never; how long it takes until a window opens, zero if one is open; and when it closes, zero if it
+	// does not.
+	lastGrant time.Time
+	untilOpen time.Duration
+	closes    time.Time
 }
 
 // Refusal is that the API server does not let the controller write a node.
 type Refusal struct {
-	Step      Step      // the last one that was refused; empty if none was
-	Note      string    // for people
-	Until     time.Time // until when the node is passed over
-	Times     int       // how often that was so since the last grant
-	conflicts int       // how many there were since the last grant; a few are normal
+	Action Action    // which write was refused
+	Note   string    // for people
+	Until  time.Time // until when the node is passed over
+	Times  int       // how often, since a write has succeeded
 }
 
-// Decision is the next step, and which nodes have to wait.
+// lasts reports whether a node waits because of that: it is worth telling from the second time on, also while
+// the node is tried again.
+func (r Refusal) lasts() bool { return r.Times > 1 }
+
+// Decision is what to do next, and which nodes have to wait.
 type Decision struct {
 	Nodes        int           // how many there are
 	Budget       int           // how many of them may be unavailable
 	Unavailable  []Unavailable // those that are, by name
-	Step         Step
-	Node         *corev1.Node       // the node that the step is about
-	Annotations  map[string]*string // what the step writes to the node; nil removes one
-	Waiting      []Waiting          // all other nodes that need a reboot, in the order of their turns
-	RequeueAfter time.Duration      // when to decide again even if nothing changes; zero for never
+	Steps        []Step        // each is about another node
+	Waiting      []Waiting     // all others that need a reboot, in the order of their turns, and those that cannot be written
+	RequeueAfter time.Duration // when to decide again even if nothing changes; zero for never
 }
 
-// Step is what the controller does next.
-type Step string
+// Step is one write to a node.
+type Step struct {
+	Action Action
+	Node   request.Node
+	Grant  request.Grant // what the annotation becomes
+}
 
-// A grant takes two steps, so that each decision counts all others that are on their way.
-// Each step is one write.
+// Action is what a step does.
+type Action string
+
+// A reboot takes two steps of the controller, and the agent's answer to the first, so that each decision
+// counts all nodes that are on their way.
 const (
-	Rest     Step = ""         // do nothing
-	Choose   Step = "Choose"   // from now on the node counts as unavailable
-	Grant    Step = "Grant"    // the chosen node may reboot
-	PassOver Step = "PassOver" // the chosen node is no longer chosen
-	TakeBack Step = "TakeBack" // the node may no longer reboot, because its agent has not begun in time
+	Choose   Action = "Choose"   // from now on the node counts as unavailable
+	Allow    Action = "Allow"    // the chosen node may reboot
+	PassOver Action = "PassOver" // the chosen node is no longer chosen
+	TakeBack Action = "TakeBack" // the node may no longer reboot
 )
 
 // Unavailable is a node that uses up a part of the budget.
 type Unavailable struct {
-	Node   *corev1.Node
+	Node   request.Node
 	Reason string
 }
 
@@ -84,204 +85,206 @@ const (
 	Settling  = "Settling"  // the node has become available only recently
 )
 
-// Unavailabilities lists all of them.
-var Unavailabilities = []string{Chosen, Granted, Rebooting, NotReady, Cordoned, Settling}
-
 // Waiting is a node that needs a reboot and may not have it yet.
 type Waiting struct {
-	Node   *corev1.Node
+	Node   request.Node
 	Reason string
 	Note   string // for people
-	// IsEarly is whether that will probably be over soon.
-	IsEarly bool
 }
 
 // The reasons why a node waits.
 const (
+	AgentSilent    = "AgentSilent"    // its agent has not written its record, or not answered when the node was chosen
+	AgentUnable    = "AgentUnable"    // its agent cannot reboot it
 	AlertFires     = "AlertFires"     // an alert is firing that holds reboots back
 	AlertsUnknown  = "AlertsUnknown"  // Prometheus does not say whether one is
-	AgentSilent    = "AgentSilent"    // no agent reports that it runs there and can reboot the node
 	BadTime        = "BadTime"        // the time for which the reboot was requested cannot be parsed
-	Declined       = "Declined"       // someone has said no; only the metric for a single node has it
 	BudgetIsZero   = "BudgetIsZero"   // nothing is ever granted
 	BudgetIsUsedUp = "BudgetIsUsedUp" // as many nodes are unavailable as may be
-	InLine         = "InLine"         // reboots are granted one at a time, and it is another node's turn
+	Declined       = "Declined"       // someone has said no; only the metric for a single node has it
+	DrainBlocked   = "DrainBlocked"   // a Pod on the node must not be evicted
+	DrainFailed    = "DrainFailed"    // the node could not be drained, and is tried again later
 	NotBefore      = "NotBefore"      // the reboot was requested for a later time
 	PodsUnknown    = "PodsUnknown"    // the API server does not say whether such a Pod runs
 	PodRuns        = "PodRuns"        // a Pod that must not be disturbed runs on the node
 	RebootFailed   = "RebootFailed"   // its last reboot had no effect, and nobody has asked again
 	Refused        = "Refused"        // the API server does not let the controller write the node
-	StillRebooting = "StillRebooting" // an earlier reboot of the same node is not finished
 	TooSoon        = "TooSoon"        // the last grant was only a short time ago
 	WindowClosed   = "WindowClosed"   // it is not the time for reboots
 )
 
-// Reasons lists all of them.
-var Reasons = []string{
-	AgentSilent, AlertFires, AlertsUnknown, BadTime, BudgetIsZero, BudgetIsUsedUp, InLine, NotBefore, PodRuns, PodsUnknown, RebootFailed,
-	Refused, StillRebooting, TooSoon, WindowClosed,
-}
+const (
+	// answerWithin is how long the agent of a chosen node has to answer. After that another node is
+	// chosen, and this one waits, twice as long each time, up to maxPause.
+	answerWithin = time.Minute
+	// maxPause is how long a node waits at most, also after a drain that has failed.
+	maxPause = 24 * time.Hour
+)
 
-// Decide brings at most one node a step closer to its reboot: the one whose turn it is. It
-// chooses the node if fewer others are unavailable than may be, in the whole cluster, in
-// the control plane and in each pool that the node belongs to. It grants the reboot if
-// that is still so when everyone counts the node as unavailable. The node whose last grant
-// is the longest ago has the first turn; among equals, the first by name.
+// Decide brings nodes a step closer to their reboots. It chooses those whose turn it is, as long as
+// fewer others are unavailable than may be, in the whole cluster, in the control plane and in each pool
+// that a node belongs to. It allows the reboot of a chosen node whose agent has answered if that is
+// still so when everyone counts all chosen nodes as unavailable. The node whose last grant is the
+// longest ago has the first turn; among equals, the first by name.
 //
-// A grant that is over and was not used is taken back: an agent that is down would keep its
-// part of the budget for ever. The agent gives it back, too, but only once it runs.
-//
-// A node that cannot be written counts as it did, and does not hold up the others: for a while, no
-// step is tried but that it is no longer chosen. From the second time on it has the last turn, and
-// that is the reason why it waits until it is granted its reboot.
+// A grant that is over and was not used, or that nobody wants any more, is taken back: an agent that is
+// down would keep its part of the budget for ever.
 func Decide(o Observed) Decision {
-	budgets, last := budgetsOf(o), o.lastGrant()
-	d := Decision{Nodes: len(o.Nodes), Budget: budgets[0].max, Unavailable: budgets[0].unavailable}
-	var turns, chosen []*corev1.Node
 	for _, node := range o.Nodes {
-		refusal := o.Refusals[node.UID]
-		left := max(0, refusal.Until.Sub(o.Now))
-		switch used := usedBy(node); {
-		case isAsking(node):
-			turns = append(turns, node)
-		case refusal.Times > 0 && (used == Chosen || used == Granted):
-			d.Waiting = append(d.Waiting, Waiting{Node: node, Reason: Refused, Note: refusal.Note})
+		if at := o.lastGranted(node); at.After(o.lastGrant) {
+			o.lastGrant = at
 		}
-		d.RequeueAfter = pace.Sooner(d.RequeueAfter, left)
-		if request.IsNext(node) && (refusal.Step != PassOver || left == 0) {
+	}
+	o.untilOpen, o.closes = untilOpen(o.Windows, o.Zone, o.Now), closesAt(o.Windows, o.Zone, o.Now)
+	budgets := budgetsOf(o)
+	d := Decision{Nodes: len(o.Nodes), Budget: budgets[0].max, Unavailable: slices.Clone(budgets[0].unavailable)}
+	var turns, chosen []request.Node
+	for _, node := range o.Nodes {
+		stage, refusal := node.Stage(), o.Refusals[node.UID]
+		if refusal.lasts() && (stage == request.Chosen || stage == request.MayReboot) {
+			d.Waiting = append(d.Waiting, Waiting{node, Refused, refusal.Note})
+		}
+		switch stage {
+		case request.Chosen:
 			chosen = append(chosen, node)
-		}
-		if hasFailed(node) {
-			d.Waiting = append(d.Waiting, Waiting{Node: node, Reason: RebootFailed, Note: "the last reboot had no effect (see the agent's events); to retry, annotate the node with " + request.Needed + "="})
+		case request.MayReboot:
+			d.takeBack(o, node)
+		case request.NoGrant:
+			if node.IsNeeded() || cannotReboot(node) {
+				turns = append(turns, node)
+			}
+		case request.AtWork:
 		}
 	}
 	slices.SortFunc(turns, o.byTurn)
 	slices.SortFunc(chosen, o.byTurn)
-
-	for i, node := range chosen {
-		// At most one node stays chosen. That also keeps grants apart: a grant that is still
-		// on its way fails when its node is passed over.
-		if reason, _, _ := o.obstacle(node, budgets, last); reason != "" || !isAsking(node) || i > 0 {
-			d.setStep(o, PassOver, node)
-		} else {
-			d.setStep(o, Grant, node)
-		}
-	}
-	d.takeBack(o)
-	for _, node := range turns {
-		reason, note, requeueAfter := o.obstacle(node, budgets, last)
-		isTurn := reason == "" && d.Step == Rest
-		if isTurn {
-			d.setStep(o, Choose, node)
-		}
-		switch refusal := o.Refusals[node.UID]; {
-		case refusal.Times > 1 && reason != NotBefore:
-			reason, note = Refused, refusal.Note
-		case isTurn, node == d.Node && d.Step == Grant:
-			continue
-		case reason == "":
-			reason, note = InLine, "it is the turn of "+d.Node.Name
-		}
-		isEarly := reason == AgentSilent && requeueAfter > 0
-		d.Waiting = append(d.Waiting, Waiting{node, reason, note, isEarly})
-		d.RequeueAfter = pace.Sooner(d.RequeueAfter, requeueAfter)
-	}
+	d.decideChosen(o, budgets, chosen)
+	isTurn := slices.ContainsFunc(chosen, func(node request.Node) bool { return !o.Refusals[node.UID].Until.After(o.Now) })
+	d.decideTurns(o, budgets, turns, isTurn)
 	d.RequeueAfter = pace.Sooner(d.RequeueAfter, o.nextSettled())
 	return d
 }
 
-// isAsking reports whether a node needs a reboot and is not being deleted.
-func isAsking(node *corev1.Node) bool { return request.IsNeeded(node) && node.DeletionTimestamp == nil }
-
-// hasFailed reports whether a node's reboot had no effect and nobody has asked for another.
-func hasFailed(node *corev1.Node) bool {
-	_, isFailed := node.Annotations[request.Failed]
-	return isFailed && !isAsking(node) && !request.IsGranted(node) && node.DeletionTimestamp == nil
-}
-
-// takeBack makes it the next step, unless there is one, to take back a grant that is over.
-func (d *Decision) takeBack(o Observed) {
-	for _, node := range o.Nodes {
-		overAt := request.OverAt(node)
-		if overAt.IsZero() {
+// decideChosen passes over nodes that must not reboot now, the last ones by turn if there are too many. Only
+// if it passes over none, it allows the others to reboot: a write that passes a node over can come too late, after
+// that of another process that allows it.
+func (d *Decision) decideChosen(o Observed, budgets []budget, chosen []request.Node) {
+	isRoom := true
+	var rest []request.Node // the last one first
+	for _, node := range slices.Backward(chosen) {
+		reason, _, _ := o.obstacle(node, budgets)
+		if reason == "" {
+			rest = append(rest, node)
 			continue
 		}
-		left := overAt.Sub(o.Now)
-		if left > 0 {
-			d.RequeueAfter = pace.Sooner(d.RequeueAfter, left)
-		} else if d.Step == Rest && !o.Now.Before(o.Refusals[node.UID].Until) {
-			d.setStep(o, TakeBack, node)
+		grant := *node.Grant
+		if grant.IsOver = true; reason == AgentSilent {
+			grant.Unanswered++
+		}
+		if d.step(o, PassOver, node, grant) {
+			o.update(budgets, node, grant)
+			isRoom = false
+		}
+	}
+	for _, node := range slices.Backward(rest) {
+		grant := *node.Grant
+		switch {
+		case !isRoom:
+		case !node.HasAnswered():
+			d.RequeueAfter = pace.Sooner(d.RequeueAfter, grant.Chosen.Add(answerWithin).Sub(o.Now))
+		default:
+			now := o.Now.UTC().Truncate(time.Second)
+			grant.LastGranted, grant.Unanswered = now, 0
+			grant.Until, grant.Closes = now.Add(request.GrantFor), o.closes
+			if !grant.Closes.IsZero() && grant.Closes.Before(grant.Until) {
+				grant.Until = grant.Closes
+			}
+			d.step(o, Allow, node, grant)
+			isRoom = o.MinInterval == 0 // which the next one waits for
 		}
 	}
 }
 
-// setStep makes step the next one.
-func (d *Decision) setStep(o Observed, step Step, node *corev1.Node) {
-	now := o.Now.UTC().Format(time.RFC3339)
-	d.Step, d.Node = step, node
-	switch step {
-	case Choose:
-		d.Annotations = map[string]*string{request.Next: &now}
-	case Grant:
-		until := openUntil(o.Windows, o.Zone, o.Now, request.GrantFor).UTC().Format(time.RFC3339)
-		d.Annotations = map[string]*string{request.Next: nil, request.Needed: nil, request.Now: &until, request.Granted: &now}
-	case TakeBack:
-		d.Annotations = map[string]*string{request.Now: nil}
-		if _, isAsked := node.Annotations[request.Needed]; !isAsked {
-			d.Annotations[request.Needed] = new(string) // a time that it had was in the past
+// decideTurns chooses nodes, and says why the others wait. With an interval, it is the turn of one node at a
+// time.
+func (d *Decision) decideTurns(o Observed, budgets []budget, turns []request.Node, isTurn bool) {
+	for _, node := range turns {
+		reason, note, requeueAfter := o.obstacle(node, budgets)
+		if reason == "" && o.MinInterval > 0 && isTurn {
+			reason, note = TooSoon, "it is the turn of another node"
 		}
-	default:
-		d.Annotations = map[string]*string{request.Next: nil}
+		if reason == "" {
+			record, id := node.Record, int64(0)
+			next := request.Grant{BootID: record.BootID, Chosen: o.Now.UTC().Truncate(time.Second)}
+			if last := node.Grant; last != nil {
+				id, next.LastGranted = last.ID, last.LastGranted
+				if !node.HasAnswered() {
+					next.Unanswered = last.Unanswered
+				}
+			}
+			next.ID = max(id, record.ID) + 1
+			d.step(o, Choose, node, next)
+			o.update(budgets, node, next)
+			isTurn = true
+		}
+		if refusal := o.Refusals[node.UID]; refusal.lasts() {
+			reason, note = Refused, refusal.Note
+		}
+		if reason != "" {
+			d.Waiting = append(d.Waiting, Waiting{node, reason, note})
+			d.RequeueAfter = pace.Sooner(d.RequeueAfter, requeueAfter)
+		}
 	}
 }
 
-// byTurn compares nodes by their turns. A requested time that has passed is no earlier
-// than another.
-func (o Observed) byTurn(a, b *corev1.Node) int {
-	due := func(node *corev1.Node) time.Time {
-		at, err := request.NotBefore(node)
-		if err != nil || !at.After(o.Now) {
-			return o.Now
-		}
-		return at
-	}
-	refused := func(node *corev1.Node) int { return max(1, o.Refusals[node.UID].Times) }
-	return cmp.Or(
-		due(a).Compare(due(b)),
-		cmp.Compare(refused(a), refused(b)),
-		o.lastGranted(a).Compare(o.lastGranted(b)),
-		cmp.Compare(a.Name, b.Name),
-	)
+// cannotReboot reports whether people have to look into a node: its agent is unable, or its last reboot had no
+// effect.
+func cannotReboot(node request.Node) bool {
+	record := node.Record
+	return record != nil && (record.Unable != "" || record.Failed != nil) && !node.IsDeclined() && node.DeletionTimestamp == nil
 }
 
-// obstacle returns why a node that asks for a reboot has to wait, regardless of how many
-// others ask; empty if it does not. The obstacle may be gone after requeueAfter, unless
-// that is zero.
-func (o Observed) obstacle(node *corev1.Node, budgets []budget, lastGrant time.Time) (reason, note string, requeueAfter time.Duration) {
-	notBefore, err := request.NotBefore(node)
-	switch wait := notBefore.Sub(o.Now); {
-	case request.IsGranted(node):
-		return StillRebooting, "an earlier reboot of this node is not finished", 0
-	case err != nil:
-		return BadTime, err.Error(), 0
-	case wait > 0:
-		return NotBefore, "the reboot was requested for " + notBefore.UTC().Format(time.RFC3339) + " or later", wait
+// takeBack takes back a grant that is over, or that nobody wants any more.
+func (d *Decision) takeBack(o Observed, node request.Node) {
+	grant := *node.Grant
+	left := o.until(grant.Until.Add(request.ClockSkew), request.GrantFor+request.ClockSkew)
+	if left == 0 || !node.IsDue(o.Now.Add(request.ClockSkew)) {
+		grant.IsOver = true
+		d.step(o, TakeBack, node, grant)
+		return
 	}
-	if refusal := o.Refusals[node.UID]; o.Now.Before(refusal.Until) {
-		return Refused, refusal.Note, 0
+	d.RequeueAfter = pace.Sooner(d.RequeueAfter, left)
+}
+
+// step adds a step, unless it was refused a short time ago.
+func (d *Decision) step(o Observed, action Action, node request.Node, grant request.Grant) bool {
+	refusal := o.Refusals[node.UID]
+	if left := refusal.Until.Sub(o.Now); left > 0 && refusal.Action == action {
+		d.RequeueAfter = pace.Sooner(d.RequeueAfter, left)
+		return false
 	}
-	if reported, isKnown := o.LastReport[node.Name]; !isKnown {
-		return AgentSilent, "no agent has reported that it runs on this node and can reboot it", o.untilReport(node)
-	} else if ago := o.Now.Sub(reported); ago > request.ReportedWithin {
-		return AgentSilent, "its agent has not reported since " + reported.UTC().Format(time.RFC3339), o.untilReport(node)
+	d.Steps = append(d.Steps, Step{action, node, grant})
+	return true
+}
+
+// byTurn compares nodes by their turns.
+func (o Observed) byTurn(a, b request.Node) int {
+	return cmp.Or(o.lastGranted(a).Compare(o.lastGranted(b)), cmp.Compare(a.Name, b.Name))
+}
+
+// obstacle returns why a node that needs a reboot has to wait; empty if it does not. The obstacle may be gone
+// after requeueAfter, unless that is zero.
+func (o Observed) obstacle(node request.Node, budgets []budget) (reason, note string, requeueAfter time.Duration) {
+	if reason, note, requeueAfter = o.ownObstacle(node); reason != "" {
+		return reason, note, requeueAfter
 	}
 	for _, b := range budgets {
 		if b.includes(node) && b.max == 0 {
 			return BudgetIsZero, "no node" + b.name + " may be unavailable", 0
 		}
 	}
-	if wait := untilOpen(o.Windows, o.Zone, o.Now); wait > 0 {
-		return WindowClosed, "the next window for reboots opens at " + o.Now.Add(wait).UTC().Format(time.RFC3339), wait
+	if o.untilOpen > 0 {
+		return WindowClosed, "the next window for reboots opens at " + o.Now.Add(o.untilOpen).UTC().Format(time.RFC3339), o.untilOpen
 	}
 	if wait := o.Hold.Until.Sub(o.Now); wait > 0 {
 		if o.Hold.Reason != "" {
@@ -291,56 +294,71 @@ func (o Observed) obstacle(node *corev1.Node, budgets []budget, lastGrant time.T
 			return PodRuns, "the Pod " + pod + " runs on the node and must not be disturbed", wait
 		}
 	}
-	if wait := lastGrant.Add(o.MinInterval).Sub(o.Now); wait > 0 {
-		return TooSoon, fmt.Sprintf("the last grant was at %s, and the next one follows after %s at the earliest", lastGrant.UTC().Format(time.RFC3339), o.MinInterval), wait
+	if wait := o.lastGrant.Add(o.MinInterval).Sub(o.Now); wait > 0 && o.MinInterval > 0 {
+		return TooSoon, fmt.Sprintf("the last grant was at %s, and the next one follows after %s at the earliest", o.lastGrant.UTC().Format(time.RFC3339), o.MinInterval), wait
 	}
 	for _, b := range budgets {
-		others := len(b.unavailable)
-		if o.unavailability(node) != "" {
-			others-- // rebooting a node that is unavailable anyway costs nothing
-		}
-		if b.includes(node) && others >= b.max {
-			return BudgetIsUsedUp, fmt.Sprintf("of %d nodes%s at most %d may be unavailable, and %s: %s", b.nodes, b.name, b.max, othersAre(others), summarize(b.unavailable, node)), 0
+		if others := b.others(node); b.includes(node) && others >= b.max {
+			return BudgetIsUsedUp, fmt.Sprintf("of %d nodes%s at most %d may be unavailable, and %s", b.nodes, b.name, b.max, b.summarize(node)), 0
 		}
 	}
 	return "", "", 0
 }
 
-// untilReport returns how much longer the agent of a node that asks for a reboot has for its
-// first report: it reports only while one is asked for.
-func (o Observed) untilReport(node *corev1.Node) time.Duration {
-	since, isKnown := o.NeededSince[node.UID]
-	if !isKnown {
-		return 0
+// ownObstacle returns why a node has to wait, whatever happens to others.
+func (o Observed) ownObstacle(node request.Node) (reason, note string, requeueAfter time.Duration) {
+	record := node.Record
+	notBefore, err := node.NotBefore()
+	refusal := o.Refusals[node.UID]
+	switch {
+	case record != nil && record.Unable != "":
+		return AgentUnable, "the agent cannot reboot the node: " + record.Unable, 0
+	case record != nil && record.Failed != nil && !node.IsNeeded():
+		return RebootFailed, fmt.Sprintf("%s; to try again, annotate the node with %s=", record.Failed.Why, request.Needed), 0
+	case !node.IsNeeded(): // a chosen node
+		return Declined, "nobody requests a reboot any more", 0
+	case err != nil:
+		return BadTime, err.Error(), 0
+	case notBefore.After(o.Now):
+		return NotBefore, "the reboot was requested for " + notBefore.UTC().Format(time.RFC3339) + " or later", notBefore.Sub(o.Now)
+	case refusal.Until.After(o.Now):
+		return Refused, refusal.Note, refusal.Until.Sub(o.Now)
+	case record == nil || record.BootID == "":
+		return AgentSilent, "no agent has written its record on this node", 0
+	case !node.HasAnswered() && (o.untilSilent(node) > 0) == node.Grant.IsOver:
+		return AgentSilent, "its agent has not answered since " + node.Grant.Chosen.UTC().Format(time.RFC3339), o.untilSilent(node)
+	case node.Grant != nil && node.Grant.ID == record.ID && !record.IsDone && record.Blocked != "":
+		return DrainBlocked, record.Blocked, 0
+	case o.until(record.NotBefore, maxPause) > 0:
+		return DrainFailed, fmt.Sprintf("%s; the next attempt is not before %s", record.Why, record.NotBefore.UTC().Format(time.RFC3339)), o.until(record.NotBefore, maxPause)
 	}
-	return max(0, since.Add(request.ReportEvery).Sub(o.Now))
+	return "", "", 0
 }
 
-// othersAre says how many other nodes are unavailable.
-func othersAre(n int) string {
-	if n == 1 {
-		return "1 other is"
+// untilSilent returns how much longer the agent has to answer; or after that, how much longer the node waits
+// because it did not.
+func (o Observed) untilSilent(node request.Node) time.Duration {
+	wait := answerWithin
+	if node.Grant.IsOver {
+		wait = min(answerWithin<<min(node.Grant.Unanswered, 16), maxPause)
 	}
-	return fmt.Sprintf("%d others are", n)
+	return o.until(node.Grant.Chosen.Add(wait), wait)
+}
+
+// until returns how long it takes until a time that is no further away than that; zero if it has passed, or
+// if it is further away: somebody's clock was wrong.
+func (o Observed) until(at time.Time, most time.Duration) time.Duration {
+	if left := at.Sub(o.Now); left > 0 && left <= most+request.ClockSkew {
+		return left
+	}
+	return 0
 }
 
 // lastGranted returns when a node was last granted a reboot; zero if never. A time in the
 // future is nobody's: a clock was wrong.
-func (o Observed) lastGranted(node *corev1.Node) time.Time {
-	if at := request.LastGranted(node); !at.After(o.Now.Add(request.ClockSkew)) {
-		return at
+func (o Observed) lastGranted(node request.Node) time.Time {
+	if grant := node.Grant; grant != nil && !grant.LastGranted.After(o.Now.Add(request.ClockSkew)) {
+		return grant.LastGranted
 	}
 	return time.Time{}
-}
-
-// lastGrant returns when a reboot was last granted to an existing node or by this process;
-// zero if never.
-func (o Observed) lastGrant() time.Time {
-	last := o.LastGrant
-	for _, node := range o.Nodes {
-		if at := o.lastGranted(node); at.After(last) {
-			last = at
-		}
-	}
-	return last
 }

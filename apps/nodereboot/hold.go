@@ -3,24 +3,19 @@ package main
 import (
 	"cmp"
 	"context"
-	"crypto/x509"
 	"errors"
 	"fmt"
-	"net/http"
-	"os"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/api"
 	prometheus "github.com/prometheus/client_golang/api/prometheus/v1"
+	promconfig "github.com/prometheus/common/config"
 	"github.com/prometheus/common/model"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/util/cert"
 
 	"nicoleh.io/k8s-controller/internal/text"
 )
@@ -28,7 +23,7 @@ import (
 const (
 	// holdPeriod is how long what holds reboots back is not asked for again.
 	holdPeriod = time.Minute
-	// maxError is how much of an error a note has, in bytes.
+	// maxError is how much of an error, or of results, a note has, in bytes.
 	maxError = 512
 	// prometheusTimeout is how long Prometheus may take to answer.
 	prometheusTimeout = 10 * time.Second
@@ -46,69 +41,57 @@ type Hold struct {
 // holds reports whether any node waits because of that.
 func (h Hold) holds() bool { return h.Reason != "" || len(h.Pods) > 0 }
 
-// prometheusClient returns a client of Prometheus. The files with its authorities and with
-// the token are read again when they change, the first within five minutes and the second
-// within one. So are those with the client's certificate and its key, and the password.
+// prometheusClient returns a client of Prometheus. -prometheus-config is read now, and the
+// files that it names again for each request. The client follows no redirects, because it would
+// send the credentials along.
 func prometheusClient(c Config) (api.Client, error) {
-	if c.PrometheusCAFile != "" {
-		if _, err := cert.NewPool(c.PrometheusCAFile); err != nil { // the transport takes an empty file for none
-			return nil, err
+	options := promconfig.DefaultHTTPClientConfig
+	if c.PrometheusConfig != "" {
+		loaded, _, err := promconfig.LoadHTTPConfigFile(c.PrometheusConfig)
+		if err != nil {
+			return nil, configError(c, err)
 		}
+		options = *loaded
 	}
-	transport, err := rest.TransportFor(&rest.Config{
-		Host: c.PrometheusURL,
-		TLSClientConfig: rest.TLSClientConfig{
-			CAFile:   c.PrometheusCAFile,
-			CertFile: c.PrometheusCertFile,
-			KeyFile:  c.PrometheusKeyFile,
-		},
-		BearerTokenFile: c.PrometheusTokenFile,
-		WrapTransport:   func(base http.RoundTripper) http.RoundTripper { return prometheusTransport{base, c} },
-	})
+	if options.OAuth2 != nil {
+		return nil, configError(c, errors.New("oauth2 is not supported: the library follows redirects of token_url, and waits for it without end"))
+	}
+	if hasCredentials(options) && !strings.HasPrefix(strings.ToLower(c.PrometheusURL), "https://") {
+		return nil, configError(c, errors.New("credentials, secret headers and tls_config need a -prometheus-url that begins with https://"))
+	}
+	options.FollowRedirects = false
+	client, err := promconfig.NewClientFromConfig(options, Name)
 	if err != nil {
-		return nil, err
-	}
-	client := &http.Client{Transport: transport}
-	if c.PrometheusTokenFile != "" || c.PrometheusPasswordFile != "" || len(c.PrometheusHeaders) > 0 {
-		// The transport would send the credentials to wherever the redirection leads.
-		client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+		return nil, configError(c, err)
 	}
 	return api.NewClient(api.Config{Address: c.PrometheusURL, Client: client})
 }
 
-// prometheusTransport adds headers, and a user with the password that the file has now.
-type prometheusTransport struct {
-	http.RoundTripper
-	Config
+// configError returns an error of one line about -prometheus-config.
+func configError(c Config, err error) error {
+	return fmt.Errorf("-prometheus-config=%s: %s", c.PrometheusConfig, strings.Join(strings.Fields(err.Error()), " "))
 }
 
-// RoundTrip implements http.RoundTripper.
-func (p prometheusTransport) RoundTrip(r *http.Request) (*http.Response, error) {
-	r = r.Clone(r.Context())
-	for name, value := range p.PrometheusHeaders {
-		r.Header.Set(name, value)
-	}
-	if p.PrometheusPasswordFile != "" {
-		password, err := os.ReadFile(p.PrometheusPasswordFile)
-		if err != nil {
-			return nil, fmt.Errorf("reading the password: %w", err)
+// hasCredentials reports whether these options are only for a server that TLS vouches for. Over
+// plain HTTP, a proxy and the values of headers are allowed: Mimir's X-Scope-OrgID is no secret.
+func hasCredentials(c promconfig.HTTPClientConfig) bool {
+	if c.HTTPHeaders != nil {
+		for _, header := range c.HTTPHeaders.Headers {
+			if len(header.Secrets)+len(header.Files) > 0 {
+				return true
+			}
 		}
-		r.SetBasicAuth(p.PrometheusUser, strings.TrimSpace(string(password)))
 	}
-	return p.RoundTripper.RoundTrip(r)
+	return c.BasicAuth != nil || c.Authorization != nil || c.TLSConfig != promconfig.TLSConfig{}
 }
 
-// firingAlerts returns a function that asks Prometheus which alerts are firing whose whole
-// name matches the regular expression.
+// firingAlerts returns a function that asks Prometheus for the results of -prometheus-query:
+// the names of alerts, or series without such a name in PromQL's notation.
 func firingAlerts(c Config, client api.Client) func(context.Context) ([]string, error) {
-	query := fmt.Sprintf("ALERTS{alertstate=\"firing\",alertname=~%q}", c.Alerts)
 	return func(ctx context.Context) ([]string, error) {
 		ctx, cancel := context.WithTimeout(ctx, prometheusTimeout)
 		defer cancel()
-		answer, warnings, err := prometheus.NewAPI(client).Query(ctx, query, time.Time{}) // by the clock of Prometheus
-		if unknown := (x509.UnknownAuthorityError{}); errors.As(err, &unknown) {
-			return nil, fmt.Errorf("%w: it is not among %s", err, cmp.Or(c.PrometheusCAFile, "those of the system, and -prometheus-ca-file names no others"))
-		}
+		answer, warnings, err := prometheus.NewAPI(client).Query(ctx, c.PrometheusQuery, time.Time{}) // by the clock of Prometheus
 		if err != nil {
 			return nil, err
 		}
@@ -117,35 +100,11 @@ func firingAlerts(c Config, client api.Client) func(context.Context) ([]string, 
 		}
 		series, ok := answer.(model.Vector)
 		if !ok {
-			return nil, fmt.Errorf("the response is a %s, not a vector", answer.Type())
+			return nil, fmt.Errorf("the result is a %s, not a vector", answer.Type())
 		}
 		var alerts []string
 		for _, s := range series {
-			alerts = append(alerts, string(s.Metric[model.AlertNameLabel]))
-		}
-		slices.Sort(alerts)
-		return slices.Compact(alerts), nil
-	}
-}
-
-// alertRules returns a function that asks Prometheus for which alerts it has rules whose whole
-// name matches the regular expression.
-func alertRules(c Config, client api.Client) func(context.Context) ([]string, error) {
-	name := regexp.MustCompile("^(?:" + c.Alerts + ")$") // it was validated
-	return func(ctx context.Context) ([]string, error) {
-		ctx, cancel := context.WithTimeout(ctx, prometheusTimeout)
-		defer cancel()
-		answer, err := prometheus.NewAPI(client).Rules(ctx, nil)
-		if err != nil {
-			return nil, err
-		}
-		var alerts []string
-		for _, group := range answer.Groups {
-			for _, rule := range group.Rules {
-				if alert, isAlert := rule.(prometheus.AlertingRule); isAlert && name.MatchString(alert.Name) {
-					alerts = append(alerts, alert.Name)
-				}
-			}
+			alerts = append(alerts, cmp.Or(string(s.Metric[model.AlertNameLabel]), s.Metric.String()))
 		}
 		slices.Sort(alerts)
 		return slices.Compact(alerts), nil
@@ -176,9 +135,9 @@ func (c *Controller) askHold(ctx context.Context) Hold {
 	if c.firingAlerts != nil {
 		switch alerts, err := c.firingAlerts(ctx); {
 		case err != nil:
-			hold.Reason, hold.Note = AlertsUnknown, "Prometheus does not say whether alerts are firing: "+text.Clip(err.Error(), maxError)
+			hold.Reason, hold.Note = AlertsUnknown, "-prometheus-query failed: "+text.Clip(err.Error(), maxError)
 		case len(alerts) > 0:
-			hold.Reason, hold.Note = AlertFires, "these alerts are firing: "+strings.Join(alerts[:min(len(alerts), maxListed)], ", ")
+			hold.Reason, hold.Note = AlertFires, "-prometheus-query returns "+text.Clip(strings.Join(alerts[:min(len(alerts), maxListed)], ", "), maxError)
 		}
 	}
 	if len(c.config.BlockingPods) > 0 && hold.Reason == "" {

@@ -4,7 +4,6 @@ import (
 	"flag"
 	_ "time/tzdata" // the image has none
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	kubeinformers "k8s.io/client-go/informers"
 
@@ -40,18 +39,10 @@ func newController(config Config, d *manager.Dependencies) (manager.Controller, 
 			Permit:               "kubectl create clusterrolebinding nodereboot-blocking-pods --clusterrole=nodereboot-blocking-pods --serviceaccount=nodereboot-system:nodereboot, or run without -blocking-pods",
 		})
 	}
-	all := kubeinformers.NewSharedInformerFactory(d.Kube, d.Resync)
-	agents := kubeinformers.NewSharedInformerFactoryWithOptions(d.Kube, d.Resync, kubeinformers.WithNamespace(config.AgentNamespace))
 	nodes := preflight.Resource{
 		GroupVersionResource: corev1.SchemeGroupVersion.WithResource("nodes"),
 		Permit:               "kubectl apply -f apps/nodereboot/install.yaml",
 	}
-	leases := preflight.Resource{
-		GroupVersionResource: coordinationv1.SchemeGroupVersion.WithResource("leases"),
-		Namespace:            config.AgentNamespace,
-		Permit:               "kubectl apply -f apps/nodereboot/install.yaml",
-	}
-	return NewController(config, d.Kube, d.Recorder,
-		manager.Watch(d, nodes, all.Core().V1().Nodes()),
-		manager.Watch(d, leases, agents.Coordination().V1().Leases()))
+	all := kubeinformers.NewSharedInformerFactory(d.Kube, d.Resync)
+	return NewController(config, d.Kube, d.Recorder, manager.Watch(d, nodes, all.Core().V1().Nodes()))
 }

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
@@ -21,154 +20,92 @@ const (
 	ReasonTakenBack = "RebootTakenBack"
 )
 
-// recordGrant records that a node may reboot.
-func (c *Controller) recordGrant(ctx context.Context, node *corev1.Node, d Decision) {
-	delete(c.waiting, node.UID)
-	others := len(d.Unavailable) - 1 // without the node itself
-	klog.FromContext(ctx).Info("Granted a reboot", "node", klog.KObj(node), "unavailable", others, "budget", d.Budget)
-	c.recorder.Eventf(node, corev1.EventTypeNormal, ReasonGranted,
-		"Reboot granted: at most %d of %d nodes may be unavailable, and %s", d.Budget, d.Nodes, othersAre(others))
+const (
+	// tellEvery is how often it is told why a node waits, as long as it does: events do not last.
+	tellEvery = 30 * time.Minute
+	// maxTold is for how many nodes an event says that they wait for the same reason. When a window
+	// opens, all nodes wait for something else, and the queue of events has room for 1,000.
+	maxTold = 20
+)
+
+// told is why a node waits, as last told.
+type told struct {
+	reason string
+	at     time.Time
 }
 
-// recordTakenBack records that a grant was over before the node's agent has begun. d.Node is
-// the node before.
-func (c *Controller) recordTakenBack(ctx context.Context, node *corev1.Node, d Decision) {
-	until := d.Node.Annotations[request.Now]
-	klog.FromContext(ctx).Info("Took a grant back", "node", klog.KObj(node), "until", until)
-	c.recorder.Eventf(node, corev1.EventTypeWarning, ReasonTakenBack,
-		"The grant expired at %s before the agent started the reboot; the node is queued again", until)
+// recordStep records that a node may reboot, or no longer may.
+func (c *Controller) recordStep(ctx context.Context, d Decision, step Step, node *corev1.Node) {
+	klog.FromContext(ctx).Info("Took a step", "step", step.Action, "node", klog.KObj(node), "unavailable", len(d.Unavailable), "budget", d.Budget)
+	switch step.Action {
+	case Allow:
+		grantsTotal.Inc()
+		c.recorder.Eventf(node, corev1.EventTypeNormal, ReasonGranted, "Reboot granted: at most %d of %d nodes may be unavailable", d.Budget, d.Nodes)
+	case TakeBack:
+		c.recorder.Eventf(node, corev1.EventTypeWarning, ReasonTakenBack,
+			"The grant was not used until %s, or is no longer wanted; it was taken back", step.Grant.Until.Format(time.RFC3339))
+	case Choose, PassOver:
+	}
 }
 
-// maxTold is for how many nodes an event says that they wait for the same reason. When a window
-// opens, all nodes wait for something else, and the queue of events has room for 1,000.
-const maxTold = 20
-
-// recordWaiting records why each of these nodes waits, if that has changed: of those with the
-// same reason, for the first ones by turn.
-func (c *Controller) recordWaiting(waiting []Waiting) {
-	before, told := c.waiting, map[string]int{}
-	c.waiting = map[types.UID]string{}
+// recordWaiting records why each of these nodes waits, if that has changed or is so for long: of those with
+// the same reason, for the first ones by turn. It returns when to do so again; zero for never.
+func (c *Controller) recordWaiting(ctx context.Context, waiting []Waiting) (again time.Duration) {
+	before, now, times := c.told, time.Now(), map[string]int{}
+	c.told = map[types.UID]told{}
 	for _, w := range waiting {
-		if told[w.Reason]++; told[w.Reason] > maxTold || w.IsEarly {
+		if times[w.Reason]++; times[w.Reason] > maxTold {
 			continue
 		}
-		c.waiting[w.Node.UID] = w.Reason
-		if before[w.Node.UID] != w.Reason {
-			c.recorder.Eventf(w.Node, corev1.EventTypeNormal, ReasonWaiting, "Waiting to reboot (%s): %s", w.Reason, w.Note)
+		last := before[w.Node.UID]
+		if last.reason != w.Reason || now.Sub(last.at) >= tellEvery {
+			last = told{w.Reason, now}
+			c.recorder.Eventf(w.Node.Node, corev1.EventTypeNormal, ReasonWaiting, "Waiting to reboot (%s): %s", w.Reason, w.Note)
+			klog.FromContext(ctx).Info("Node waits to reboot", "node", klog.KObj(w.Node.Node), "reason", w.Reason, "note", w.Note)
 		}
+		c.told[w.Node.UID] = last
+		again = tellEvery
 	}
-}
-
-// poolSizes returns how many nodes each pool has, by its selector.
-func poolSizes(o Observed) map[string]int {
-	sizes := map[string]int{}
-	for _, pool := range o.Pools {
-		sizes[pool.Selector.String()] = 0
-		for _, node := range o.Nodes {
-			if pool.Selector.Matches(labels.Set(node.Labels)) {
-				sizes[pool.Selector.String()]++
-			}
-		}
-	}
-	return sizes
-}
-
-// logSelections logs, at the first sync, what flags select. That can be something else than
-// their author thinks: nothing, because of a typo, or for rack=12, all nodes with the label
-// rack, 12 of which may be unavailable.
-func (c *Controller) logSelections(ctx context.Context, o Observed) {
-	if c.hasLogged {
-		return
-	}
-	c.hasLogged = true
-	logger, sizes := klog.FromContext(ctx), poolSizes(o)
-	for _, pool := range o.Pools {
-		selector := pool.Selector.String()
-		message := "Pool of nodes"
-		if sizes[selector] == 0 {
-			message = "Pool of nodes is empty: check the selector"
-		}
-		logger.Info(message, "selector", selector, "nodes", sizes[selector], "maxUnavailable", pool.MaxUnavailable.String())
-	}
-	if c.alertRules == nil {
-		return
-	}
-	switch rules, err := c.alertRules(ctx); {
-	case err != nil:
-		logger.Info("Cannot list the alerting rules of Prometheus", "err", err)
-	case len(rules) == 0:
-		logger.Info("No alerting rule of Prometheus matches -alerts: check the names, unless another Prometheus evaluates them", "alerts", c.config.Alerts)
-	default:
-		logger.Info("Alerts that hold reboots back", "rules", len(rules), "first", rules[:min(len(rules), maxListed)])
-	}
-}
-
-// reasonsOf returns why nodes wait, by UID.
-func reasonsOf(d Decision) map[types.UID]string {
-	reasons := map[types.UID]string{}
-	if d.Step == Choose || d.Step == Grant {
-		reasons[d.Node.UID] = InLine
-	}
-	for _, w := range d.Waiting {
-		reasons[w.Node.UID] = w.Reason
-	}
-	return reasons
-}
-
-// stateOf returns what happens to a node that needs a reboot and does not wait for it.
-func stateOf(node *corev1.Node) string {
-	if request.IsDeclined(node) {
-		return Declined
-	}
-	return cmp.Or(usedBy(node), InLine)
+	return again
 }
 
 // addGauges adds the gauges, which are counted from the cache whenever metrics are read.
 func (c *Controller) addGauges() {
-	metrics.Count("nodereboot_waiting_nodes", "Nodes that need a reboot and may not have it yet, by reason.", []string{"reason"}, func(add func(float64, ...string)) {
-		n := map[string]float64{}
-		for _, reason := range reasonsOf(Decide(c.observe())) {
-			n[reason]++
-		}
-		for _, reason := range Reasons {
-			add(n[reason], reason)
-		}
-	})
 	metrics.Count("nodereboot_needed_seconds", "How long a node has needed a reboot, with the reason why it waits or what is happening.", []string{"node", "reason"}, func(add func(float64, ...string)) {
 		o := c.observe()
-		reasons := reasonsOf(Decide(o))
+		reasons := map[types.UID]string{}
+		for _, w := range Decide(o).Waiting {
+			reasons[w.Node.UID] = w.Reason
+		}
 		for _, node := range o.Nodes {
-			since, isNeeded := o.NeededSince[node.UID]
-			if reason := cmp.Or(reasons[node.UID], stateOf(node)); isNeeded && !since.After(o.Now) {
-				add(o.Now.Sub(since).Seconds(), node.Name, reason)
+			var since time.Time
+			if node.Record != nil {
+				since = node.Record.Since
+			}
+			seconds := 0.0 // its agent may not say since when
+			if !since.IsZero() {
+				seconds = max(0, o.Now.Sub(since).Seconds())
+			}
+			switch isDeclined := node.IsDeclined() && !since.IsZero(); {
+			case node.IsNeeded(), cannotReboot(node), node.Stage() == request.AtWork, isDeclined, reasons[node.UID] != "":
+				add(seconds, node.Name, cmp.Or(reasons[node.UID], stateOf(o, node)))
 			}
 		}
 	})
-	metrics.Count("nodereboot_unavailable_seconds", "How long a node has counted as unavailable, with the reason.", []string{"node", "reason"}, func(add func(float64, ...string)) {
-		now, nodes := time.Now(), c.observe().Nodes
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		for _, node := range nodes {
-			if used, isUsed := c.usedSince[node.UID]; isUsed {
-				add(now.Sub(used.since).Seconds(), node.Name, used.reason)
-			}
-		}
-	})
-	metrics.Count("nodereboot_unavailable_nodes", "Nodes that count as unavailable, by reason.", []string{"reason"}, func(add func(float64, ...string)) {
-		n := map[string]float64{}
+	metrics.Count("nodereboot_unavailable", "1 for each node that counts as unavailable, with the reason.", []string{"node", "reason"}, func(add func(float64, ...string)) {
 		for _, u := range Decide(c.observe()).Unavailable {
-			n[u.Reason]++
-		}
-		for _, reason := range Unavailabilities {
-			add(n[reason], reason)
-		}
-	})
-	metrics.Count("nodereboot_pool_nodes", "Nodes of each pool of -pool.", []string{"pool"}, func(add func(float64, ...string)) {
-		for pool, nodes := range poolSizes(c.observe()) {
-			add(float64(nodes), pool)
+			add(1, u.Node.Name, u.Reason)
 		}
 	})
 	metrics.Count("nodereboot_budget_nodes", "How many nodes may be unavailable.", nil, func(add func(float64, ...string)) {
 		add(float64(Decide(c.observe()).Budget))
 	})
+}
+
+// stateOf returns what happens to a node that needs a reboot and does not wait for it.
+func stateOf(o Observed, node request.Node) string {
+	if node.IsDeclined() {
+		return Declined
+	}
+	return cmp.Or(o.unavailability(node), Chosen) // it will be with the next step
 }

@@ -6,17 +6,20 @@ import (
 	"flag"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
+	"github.com/go-logr/logr/funcr"
 	corev1 "k8s.io/api/core/v1"
 	kubeinformers "k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/record"
+	"k8s.io/component-base/metrics/legacyregistry"
+	"k8s.io/klog/v2"
 
 	"nicoleh.io/k8s-controller/apps/nodereboot/request"
 	"nicoleh.io/k8s-controller/pkg/kittest/apiserver"
@@ -32,6 +35,7 @@ type scripted struct {
 	onList    func(url.Values) // is told the parameters of each list of Nodes
 	informers kubeinformers.SharedInformerFactory
 	recorded  chan string
+	waits     atomic.Int64 // how many lines of the log say that a node waits
 	hasBegun  bool
 }
 
@@ -39,13 +43,7 @@ type scripted struct {
 func inCluster(t *testing.T, args []string, test func(*testing.T, *scripted)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		config := parse(t, args)
-		s := &scripted{
-			Cluster:  script.New(t, apiserver.Nodes(), apiserver.Pods(), apiserver.Leases()),
-			t:        t,
-			onList:   func(url.Values) {},
-			recorded: make(chan string, 10000),
-		}
+		s := &scripted{Cluster: script.New(t, apiserver.Nodes(), apiserver.Pods()), t: t, onList: func(url.Values) {}, recorded: make(chan string, 10000)}
 		client := s.Config()
 		client.Transport = s
 		kube, err := kubernetes.NewForConfig(client)
@@ -53,8 +51,7 @@ func inCluster(t *testing.T, args []string, test func(*testing.T, *scripted)) {
 			t.Fatal(err)
 		}
 		s.informers = kubeinformers.NewSharedInformerFactory(kube, 0)
-		if s.Controller, err = NewController(config, kube, &record.FakeRecorder{Events: s.recorded},
-			s.informers.Core().V1().Nodes(), s.informers.Coordination().V1().Leases()); err != nil {
+		if s.Controller, err = NewController(parse(t, args), kube, &record.FakeRecorder{Events: s.recorded}, s.informers.Core().V1().Nodes()); err != nil {
 			t.Fatal(err)
 		}
 		test(t, s)
@@ -85,8 +82,8 @@ func (s *scripted) RoundTrip(r *http.Request) (*http.Response, error) {
 	return s.Cluster.RoundTrip(r)
 }
 
-// asked makes this the answers of Prometheus. It returns how often that was asked.
-func (s *scripted) asked(answer func(n int64) ([]string, error)) *atomic.Int64 {
+// prometheus makes this the answers to what alerts fire. It returns how often it was asked.
+func (s *scripted) prometheus(answer func(n int64) ([]string, error)) *atomic.Int64 {
 	var asked atomic.Int64
 	s.firingAlerts = func(context.Context) ([]string, error) { return answer(asked.Add(1)) }
 	return &asked
@@ -95,39 +92,23 @@ func (s *scripted) asked(answer func(n int64) ([]string, error)) *atomic.Int64 {
 // etcdIsDown is the answer that an alert fires.
 func etcdIsDown(int64) ([]string, error) { return []string{"EtcdNoLeader"}, nil }
 
-// run runs the controller until the test ends, while the agents of these nodes report.
+// run runs the controller until the test ends, while the agents of these nodes answer within a second.
+// None of them ever begins.
 func (s *scripted) run(agents ...string) {
-	s.begin(agents...)
-	ctx, cancel := context.WithCancel(s.t.Context())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-time.After(request.ReportEvery):
-				s.report(agents...)
-			}
-		}
-	}()
-	s.t.Cleanup(func() {
-		cancel()
-		<-done
-	})
-}
-
-// begin runs the controller until the test ends. The agents of these nodes have reported.
-func (s *scripted) begin(agents ...string) {
 	s.hasBegun = true
-	s.report(agents...)
-	ctx, cancel := context.WithCancel(s.t.Context())
+	logger := funcr.New(func(_, line string) {
+		if strings.Contains(line, "Node waits to reboot") {
+			s.waits.Add(1)
+		}
+	}, funcr.Options{})
+	ctx, cancel := context.WithCancel(klog.NewContext(s.t.Context(), logger))
 	s.informers.StartWithContext(ctx)
-	ended := make(chan error)
+	ended := make(chan error, 2)
 	go func() { ended <- s.Run(ctx, 1) }()
+	go func() { ended <- s.answer(ctx, agents) }()
 	s.t.Cleanup(func() {
 		cancel()
-		if err := <-ended; err != nil {
+		if err := errors.Join(<-ended, <-ended); err != nil {
 			s.t.Error(err)
 		}
 		s.informers.Shutdown()
@@ -135,22 +116,53 @@ func (s *scripted) begin(agents ...string) {
 	synctest.Wait()
 }
 
-func (s *scripted) report(agents ...string) {
-	for _, name := range agents {
-		lease := report(name, time.Now())
-		for _, l := range script.All[coordinationv1.Lease](s.Cluster) {
-			if l.Name == name {
-				lease = l
-				lease.Spec = report(name, time.Now()).Spec
+// answer has the agents of these nodes answer until ctx ends.
+func (s *scripted) answer(ctx context.Context, agents []string) error {
+	for len(agents) > 0 {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(time.Second):
+		}
+		for _, n := range script.All[corev1.Node](s.Cluster) {
+			if read := request.Read(n); slices.Contains(agents, n.Name) && read.Stage() == request.Chosen && !read.HasAnswered() {
+				answer := *read.Record
+				answer.ID, answer.IsDone = read.Grant.ID, false
+				script.Edit(s.Cluster, "", n.Name, recorded(answer))
 			}
 		}
-		s.Set(lease)
 	}
+	return nil
 }
 
-func (s *scripted) node(name string) *corev1.Node {
+// node returns a node, and how far its grant has come.
+func (s *scripted) node(name string) request.Node {
 	synctest.Wait()
-	return script.Get[corev1.Node](s.Cluster, "", name)
+	return request.Read(script.Get[corev1.Node](s.Cluster, "", name))
+}
+
+// inStage returns the names of the nodes whose grants have come that far.
+func (s *scripted) inStage(stage request.Stage) (names []string) {
+	synctest.Wait()
+	for _, n := range script.All[corev1.Node](s.Cluster) {
+		if request.Read(n).Stage() == stage {
+			names = append(names, n.Name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// change changes a node, and gives the controller a second.
+func (s *scripted) change(name string, changes ...func(*corev1.Node)) {
+	for _, change := range changes {
+		script.Edit(s.Cluster, "", name, change)
+	}
+	time.Sleep(time.Second)
+}
+
+func without(annotation string) func(*corev1.Node) {
+	return func(n *corev1.Node) { delete(n.Annotations, annotation) }
 }
 
 // events returns what was recorded since the last call.
@@ -160,4 +172,32 @@ func (s *scripted) events() (events []string) {
 		events = append(events, <-s.recorded)
 	}
 	return events
+}
+
+// metric returns the values of a metric by its labels, such as "a TooSoon", in whole minutes if they are seconds.
+func metric(t *testing.T, name string) map[string]float64 {
+	t.Helper()
+	synctest.Wait()
+	families, err := legacyregistry.DefaultGatherer.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	values := map[string]float64{}
+	for _, family := range families {
+		if family.GetName() != name {
+			continue
+		}
+		for _, m := range family.GetMetric() {
+			var labels []string
+			for _, l := range m.GetLabel() {
+				labels = append(labels, l.GetValue())
+			}
+			value := m.GetGauge().GetValue() + m.GetCounter().GetValue()
+			if strings.HasSuffix(name, "_seconds") {
+				value = float64(int(value) / 60)
+			}
+			values[strings.Join(labels, " ")] = value
+		}
+	}
+	return values
 }

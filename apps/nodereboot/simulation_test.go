@@ -10,12 +10,10 @@ import (
 	"testing"
 	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	nodereboot "nicoleh.io/k8s-controller/apps/nodereboot"
 	"nicoleh.io/k8s-controller/apps/nodereboot/agent"
@@ -32,26 +30,30 @@ type reboots struct {
 	edits   int
 	writes  int
 	hosts   map[string]*host // by node
-	granted map[string]bool  // nodes to which the program has granted a reboot that is not over
-	report  time.Time        // when the agents report next
 	refused string           // the node that a policy does not let the program write; empty if there is none
-	relents time.Time        // when the policy ends; zero if that is not known
+	relents time.Time        // when the policy ends, and agents that have stopped begin again; zero if that is not known
 }
 
 // host is the machine of a node. Its agent decides as the real one does.
 type host struct {
 	boots    int
-	sentinel time.Time // when the sentinel file was written; zero if there is none
-	drained  string    // the record for which the agent has drained the node
-	isStuck  bool      // whether a Pod does not leave
-	isSilent bool      // whether the agent has stopped
-	staysUp  bool      // whether the reboot command has no effect
-	downAt   time.Time // when it goes down; zero if it does not
-	next     time.Time // when its agent takes its next step
-	seen     string    // the version of the Node at the last one
+	sentinel time.Time     // when the sentinel file was written; zero if there is none
+	drained  agent.Drained // how far the agent's process has come
+	next     time.Time     // when its agent takes its next step
+	seen     string        // the version of the Node at the last one
+	downAt   time.Time     // when it goes down; zero if it does not
 
-	isTheirs bool // whether a person has cordoned the node
-	isAsked  bool // whether a person has asked for its reboot
+	isStuck   bool // a Pod does not end
+	isBlocked bool // a Pod must not be evicted
+	isUnable  bool // there is no reboot command
+	isSilent  bool // the agent has stopped
+	staysUp   bool // the reboot command has no effect
+	survives  bool // the sentinel file survives a reboot
+	returns   bool // another sentinel file is written after each reboot
+
+	isTheirs bool           // a person has cordoned the node
+	isAsked  bool           // a person has asked for its reboot
+	begun    map[int64]bool // the grants for which work has begun
 }
 
 func (h *host) bootID() string { return fmt.Sprint("boot-", h.boots) }
@@ -59,12 +61,9 @@ func (h *host) bootID() string { return fmt.Sprint("boot-", h.boots) }
 // limits are those of the agents.
 var limits = agent.Limits{Drain: 30 * time.Second, Reboot: 30 * time.Second, RetryAfter: 20 * time.Second}
 
-// agentNamespace is that of the agents' Leases.
-const agentNamespace = "nodereboot-agent"
-
 // newWorld returns the world of nodereboot.
 func newWorld(h *simulation.History) simulation.World {
-	return &reboots{History: h, hosts: map[string]*host{}, granted: map[string]bool{}}
+	return &reboots{History: h, hosts: map[string]*host{}}
 }
 
 // TestSimulation runs the program with this controller in simulated worlds. See package simulation.
@@ -79,70 +78,48 @@ func TestSimulation(t *testing.T) {
 
 // Begin implements World.
 func (w *reboots) Begin() {
-	draw := w.Draw("begin")
-	for i := range 3 + draw.IntN(3) {
-		w.newNode(fmt.Sprintf("node-%d", i+1))
+	for i := range 3 + w.Draw("begin").IntN(4) {
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("node-%d", i+1)}}
+		setReady(node, corev1.ConditionTrue)
+		h := &host{boots: 1, begun: map[int64]bool{}}
+		w.hosts[node.Name] = h
+		node.Status.NodeInfo.BootID = h.bootID()
+		w.Put(node)
 	}
-	w.reportAgents()
-}
-
-func (w *reboots) newNode(name string) {
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	setReady(node, corev1.ConditionTrue)
-	w.hosts[name] = &host{boots: 1}
-	node.Status.NodeInfo.BootID = w.hosts[name].bootID()
-	w.Put(node)
 }
 
 func setReady(node *corev1.Node, status corev1.ConditionStatus) {
 	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: status, LastTransitionTime: metav1.NewTime(time.Now())}}
 }
 
-func (w *reboots) nodes(store apiserver.Store) []*corev1.Node {
-	return simulation.All[corev1.Node](w.History, store)
-}
-
-// reportAgents renews the Leases of the agents that run.
-func (w *reboots) reportAgents() {
-	w.report = time.Now().Add(request.ReportEvery)
-	for _, node := range w.nodes(w.Store) {
-		if w.hosts[node.Name].isSilent {
-			continue
-		}
-		w.Put(&coordinationv1.Lease{
-			ObjectMeta: metav1.ObjectMeta{Namespace: agentNamespace, Name: node.Name, UID: types.UID("lease-of-" + node.Name)},
-			Spec:       coordinationv1.LeaseSpec{HolderIdentity: &node.Name, RenewTime: &metav1.MicroTime{Time: time.Now()}},
-		})
+func (w *reboots) nodes(store apiserver.Store) (nodes []request.Node) {
+	for _, node := range simulation.All[corev1.Node](w.History, store) {
+		nodes = append(nodes, request.Read(node))
 	}
+	return nodes
 }
 
 // Act implements World.
 func (w *reboots) Act() (next time.Time) {
-	if !time.Now().Before(w.report) {
-		w.reportAgents()
-	}
 	if !w.relents.IsZero() && !time.Now().Before(w.relents) {
-		w.checkOthers()
-		w.refused, w.relents = "", time.Time{}
+		w.relent()
 	}
-	next = w.report
-	for _, node := range w.nodes(w.Store) {
+	next = time.Now().Add(time.Minute)
+	for _, node := range simulation.All[corev1.Node](w.History, w.Store) {
 		h := w.hosts[node.Name]
-		if !request.IsGranted(node) {
-			delete(w.granted, node.Name)
-		}
 		if !h.downAt.IsZero() && !time.Now().Before(h.downAt) {
 			w.goDown(node)
 			continue
 		}
 		if h.seen != node.ResourceVersion { // it looks soon
 			h.seen = node.ResourceVersion
-			if soon := time.Now().Add(w.Between(100*time.Millisecond, 15*time.Second, "agent", node.Name, node.ResourceVersion)); h.next.IsZero() || soon.Before(h.next) || h.next.Before(time.Now()) {
+			soon := time.Now().Add(w.Between(100*time.Millisecond, 15*time.Second, "agent", node.Name, node.ResourceVersion))
+			if h.next.Before(time.Now()) || soon.Before(h.next) {
 				h.next = soon
 			}
 		}
 		if !time.Now().Before(h.next) {
-			h.next = time.Now().Add(5 * time.Second)
+			h.next = time.Now().Add(30 * time.Second)
 			if !h.isSilent {
 				w.step(node)
 			}
@@ -159,11 +136,32 @@ func (w *reboots) Act() (next time.Time) {
 	return next
 }
 
-// goDown reboots a host: its sentinel file is gone, and its kubelet says Ready when it is back.
+// relent ends what else can be wrong with nodes. Somebody asks again for reboots that have failed.
+func (w *reboots) relent() {
+	w.checkOthers()
+	w.refused, w.relents = "", time.Time{}
+	for _, node := range w.nodes(w.Store) {
+		h := w.hosts[node.Name]
+		if h.isSilent = false; node.Record != nil && node.Record.Failed != nil && !node.IsDeclined() {
+			h.isAsked = true
+			changed := node.DeepCopy()
+			metav1.SetMetaDataAnnotation(&changed.ObjectMeta, request.Needed, "")
+			w.Put(changed)
+		}
+	}
+}
+
+// goDown reboots a host. Its kubelet says Ready when it is back.
 func (w *reboots) goDown(node *corev1.Node) {
 	h := w.hosts[node.Name]
-	h.boots, h.sentinel, h.drained, h.downAt = h.boots+1, time.Time{}, "", time.Time{}
+	h.boots, h.drained, h.downAt = h.boots+1, agent.Drained{}, time.Time{}
 	h.next = time.Now().Add(time.Second)
+	switch {
+	case h.returns:
+		h.sentinel = time.Now()
+	case !h.survives:
+		h.sentinel = time.Time{}
+	}
 	changed := node.DeepCopy()
 	setReady(changed, corev1.ConditionTrue)
 	changed.Status.NodeInfo.BootID = h.bootID()
@@ -173,114 +171,124 @@ func (w *reboots) goDown(node *corev1.Node) {
 // step takes the next step of an agent.
 func (w *reboots) step(node *corev1.Node) {
 	h := w.hosts[node.Name]
-	record := node.Annotations[request.InProgress]
-	d, err := agent.Decide(agent.Observed{
-		Now: time.Now(), Node: node, BootID: h.bootID(), Sentinel: h.sentinel, Limits: limits,
-		Drained: h.drained != "" && h.drained == record,
-	})
-	if err != nil {
-		w.Fail("agent", "the agent of %s cannot decide: %v", node.Name, err)
-		return
+	o := agent.Observed{Now: time.Now(), Node: request.Read(node), BootID: h.bootID(), Sentinel: h.sentinel, Drain: h.drained, Limits: limits}
+	if h.isUnable {
+		o.Unable = "there is no reboot command"
 	}
-	switch d.Step {
-	case agent.Rest:
-		return
-	case agent.Drain:
-		if !node.Spec.Unschedulable {
+	d := agent.Decide(o)
+	if d.Step == agent.Look || d.Step == agent.Drain {
+		if o.Blocked = new(""); h.isBlocked {
+			o.Blocked = new("a Pod has no controller")
+		}
+		if d.Step == agent.Drain && !node.Spec.Unschedulable {
 			w.Fail("cordon", "%s is drained and not cordoned", node.Name)
 		}
-		if !h.isStuck {
-			h.drained = record
-		}
-		return
-	case agent.Begin:
-		if !h.isAsked && h.sentinel.IsZero() {
-			w.Fail("request", "%s begins a reboot that nobody wants any more, with %v", node.Name, node.Annotations)
-		}
-		h.isAsked = false
-	case agent.Reboot:
-		if request.IsDeclined(node) {
-			w.Fail("request", "%s is rebooted, although somebody has said no", node.Name)
-		}
-		if setReady(node, corev1.ConditionFalse); !h.staysUp {
-			h.downAt = time.Now().Add(w.Between(time.Second, 10*time.Second, "down", node.Name, node.ResourceVersion))
-		} else {
-			setReady(node, corev1.ConditionTrue)
-		}
-	default:
+		h.drained = agent.Drained{IsDone: d.Step == agent.Drain && !h.isBlocked && !h.isStuck}
+		o.Drain = h.drained
+		d = agent.Decide(o)
 	}
+	if d.Record == nil {
+		return
+	}
+	w.checkStep(h, o, d)
 	changed := node.DeepCopy()
 	changed.Annotations = maps.Clone(node.Annotations)
-	for name, value := range d.Annotations {
-		if value == nil {
-			delete(changed.Annotations, name)
-		} else {
-			metav1.SetMetaDataAnnotation(&changed.ObjectMeta, name, *value)
-		}
+	metav1.SetMetaDataAnnotation(&changed.ObjectMeta, request.Agent, *request.Encode(d.Record))
+	if d.UsesRequest {
+		delete(changed.Annotations, request.Needed)
 	}
 	if d.Unschedulable != nil {
 		changed.Spec.Unschedulable = *d.Unschedulable
 	}
-	if request.IsNeeded(changed) && !request.IsNeeded(node) {
-		w.edits++ // the agent asks, or asks again
-		h.isAsked = h.isAsked || request.ReasonOf(changed) == nil
+	if d.Step == agent.Reboot {
+		h.isAsked = h.isAsked && !d.UsesRequest
+		if !h.staysUp {
+			setReady(changed, corev1.ConditionFalse)
+			h.downAt = time.Now().Add(w.Between(time.Second, 10*time.Second, "down", node.Name, node.ResourceVersion))
+		}
 	}
 	w.Put(changed)
-	w.checkCordon(changed)
+	w.checkNode(request.Read(changed))
 }
 
-// checkCordon checks that a node on which nobody works is cordoned if and only if a person has
-// cordoned it.
-func (w *reboots) checkCordon(node *corev1.Node) {
-	if _, isAtWork := node.Annotations[request.InProgress]; !isAtWork && node.Spec.Unschedulable != w.hosts[node.Name].isTheirs {
-		w.Fail("cordon", "%s is cordoned: %t, and by a person: %t", node.Name, node.Spec.Unschedulable, w.hosts[node.Name].isTheirs)
+// checkStep checks that only nodes reboot that need it, and once for each grant.
+func (w *reboots) checkStep(h *host, o agent.Observed, d agent.Decision) {
+	switch id := d.Record.ID; d.Step {
+	case agent.Begin:
+		h.drained = agent.Drained{}
+		if !h.isAsked && h.sentinel.IsZero() {
+			w.Fail("request", "%s begins a reboot that nobody wants, with %v", o.Node.Name, o.Node.Annotations)
+		}
+		if h.begun[id] {
+			w.Fail("once", "%s begins another reboot for the grant %d", o.Node.Name, id)
+		}
+		if h.begun[id] = true; o.Node.Grant == nil || o.Node.Grant.ID != id || o.Node.Grant.Until.IsZero() {
+			w.Fail("grant", "%s begins a reboot without a grant, with %v", o.Node.Name, o.Node.Annotations)
+		}
+	case agent.Reboot:
+		if o.Node.IsDeclined() {
+			w.Fail("request", "%s is rebooted, although somebody has said no", o.Node.Name)
+		}
+		if !h.downAt.IsZero() {
+			w.Fail("once", "%s is rebooted while it goes down", o.Node.Name)
+		}
+	default:
+	}
+}
+
+// checkNode checks that a person's request is there until the reboot command is run, and that a node on which
+// nobody works is cordoned if and only if a person has cordoned it.
+func (w *reboots) checkNode(node request.Node) {
+	h := w.hosts[node.Name]
+	if h.isAsked && !node.IsAsked() {
+		w.Fail("request", "the request for %s is lost: %v", node.Name, node.Annotations)
+	}
+	if node.Stage() != request.AtWork && node.Spec.Unschedulable != h.isTheirs {
+		w.Fail("cordon", "%s is cordoned: %t, and by a person: %t", node.Name, node.Spec.Unschedulable, h.isTheirs)
 	}
 }
 
 // Edit implements World.
 func (w *reboots) Edit(draw *rand.Rand) string {
-	w.checkRequests()
-	w.edits++
-	node := simulation.Pick(draw, w.nodes(w.Store))
-	if node == nil {
-		return ""
-	}
-	return w.disturb(draw, node)
+	w.checkWrites()
+	return w.disturb(draw, simulation.Pick(draw, simulation.All[corev1.Node](w.History, w.Store)))
 }
 
 func (w *reboots) disturb(draw *rand.Rand, node *corev1.Node) string {
+	w.edits++
 	h := w.hosts[node.Name]
+	toggle := func(what string, is *bool) string {
+		*is = !*is
+		return fmt.Sprintf("%s: %s: %t", node.Name, what, *is)
+	}
 	changed := node.DeepCopy()
 	changed.Annotations = maps.Clone(node.Annotations)
 	var what string
-	switch draw.IntN(17) {
-	case 0:
+	switch draw.IntN(26) {
+	case 0, 24, 25:
 		setReady(changed, simulation.Pick(draw, []corev1.ConditionStatus{corev1.ConditionTrue, corev1.ConditionUnknown}))
 		what = fmt.Sprintf("is Ready: %s", changed.Status.Conditions[0].Status)
 	case 1, 2:
-		record, err := agent.RecordOf(node)
-		if err == nil && record != nil && record.Cordoned && !node.Spec.Unschedulable {
+		if record := request.Read(node).Record; record != nil && record.Work != nil && record.Work.IsCordoned && !node.Spec.Unschedulable {
 			return "" // the agent could not tell this cordon from its own, which somebody has just removed
 		}
 		changed.Spec.Unschedulable = !changed.Spec.Unschedulable
-		h.isTheirs = changed.Spec.Unschedulable
-		what = fmt.Sprintf("is cordoned: %t", changed.Spec.Unschedulable)
+		h.isTheirs, what = changed.Spec.Unschedulable, fmt.Sprintf("is cordoned: %t", changed.Spec.Unschedulable)
 	case 3:
-		h.isSilent = !h.isSilent
-		return fmt.Sprintf("the agent of %s is silent: %t", node.Name, h.isSilent)
-	case 4:
 		delete(changed.Annotations, request.Needed)
-		isRequest := request.IsNeeded(node) && !request.IsGranted(node) // what is granted is no request any more
-		h.isAsked, what = h.isAsked && !isRequest, "needs no reboot"
-	case 5:
-		delete(changed.Annotations, request.Next)
-		what = "is not the next"
-	case 6:
-		metav1.SetMetaDataAnnotation(&changed.ObjectMeta, request.Needed, time.Now().Add(20*time.Second).UTC().Format(time.RFC3339))
+		h.isAsked, what = false, "needs no reboot"
+	case 4:
+		metav1.SetMetaDataAnnotation(&changed.ObjectMeta, request.Needed, time.Now().Add(2*time.Minute).UTC().Format(time.RFC3339))
 		h.isAsked, what = true, "needs a reboot in a while"
-	case 7:
+	case 5, 6:
 		metav1.SetMetaDataAnnotation(&changed.ObjectMeta, request.Needed, "false")
-		h.isAsked, what = h.isAsked && request.IsGranted(node), "must not be rebooted"
+		h.isAsked, what = false, "must not be rebooted"
+	case 7:
+		for _, h := range w.hosts {
+			h.sentinel = time.Now()
+		}
+		w.edits += len(w.hosts)
+		return "all nodes have sentinel files"
 	case 8, 9:
 		h.sentinel = time.Now()
 		return node.Name + " has a sentinel file"
@@ -291,12 +299,21 @@ func (w *reboots) disturb(draw *rand.Rand, node *corev1.Node) string {
 		w.goDown(node)
 		return node.Name + " is rebooted by hand"
 	case 12:
-		h.isStuck = !h.isStuck
-		return fmt.Sprintf("a Pod does not leave %s: %t", node.Name, h.isStuck)
+		h.drained = agent.Drained{}
+		return toggle("the agent has stopped", &h.isSilent)
 	case 13:
-		h.staysUp = !h.staysUp
-		return fmt.Sprintf("%s does not go down: %t", node.Name, h.staysUp)
+		return toggle("a Pod does not end", &h.isStuck)
 	case 14:
+		return toggle("a Pod must not be evicted", &h.isBlocked)
+	case 15:
+		return toggle("there is no reboot command", &h.isUnable)
+	case 16:
+		return toggle("the reboot command has no effect", &h.staysUp)
+	case 17:
+		return toggle("the sentinel file survives", &h.survives)
+	case 18:
+		return toggle("the sentinel file returns", &h.returns)
+	case 19:
 		if w.refused == node.Name {
 			w.refused = ""
 		} else {
@@ -330,25 +347,31 @@ func (w *reboots) Admit(a apiserver.Admission) error {
 // Mutate implements World.
 func (w *reboots) Mutate(apiserver.Admission) {}
 
-// Settle implements World. One node after the other reboots, and one that is refused comes last.
-func (w *reboots) Settle() time.Duration {
-	for _, h := range w.hosts {
-		h.isSilent, h.isStuck, h.staysUp = false, false, false
-	}
-	w.reportAgents()
+// Settle implements World. Most of what can be wrong with a node ends, and one node after the other reboots. Those
+// that are refused, or have no agent, come last.
+func (w *reboots) Settle() (enough time.Duration) {
+	enough = 15 * time.Minute
 	for _, node := range w.nodes(w.Store) {
+		h := w.hosts[node.Name]
+		h.isStuck, h.isBlocked, h.isUnable, h.staysUp, h.survives, h.returns = false, false, false, false, false, false
 		changed := node.DeepCopy()
-		if h := w.hosts[node.Name]; h.isTheirs {
+		if record := node.Record; record != nil {
+			enough += max(0, time.Until(record.NotBefore))
+			if record.Work != nil && !record.Work.Commanded.IsZero() && record.BootID == h.bootID() {
+				h.downAt = time.Now() // after all
+			}
+		}
+		if h.isTheirs {
 			changed.Spec.Unschedulable, h.isTheirs = false, false
 		}
 		setReady(changed, corev1.ConditionTrue)
 		w.Put(changed)
 	}
-	if w.refused == "" {
-		return 15 * time.Minute
+	w.relents = time.Now().Add(enough)
+	if w.refused != "" {
+		return enough + 80*time.Minute
 	}
-	w.relents = time.Now().Add(15 * time.Minute)
-	return 25 * time.Minute
+	return enough + 15*time.Minute
 }
 
 // Check implements World.
@@ -356,86 +379,90 @@ func (w *reboots) Check(x simulation.Exchange) {
 	if !x.IsWrite() || x.Key.Resource.Resource == "events" || x.Key.Name == simulation.Lease {
 		return
 	}
-	before, after := simulation.Get[corev1.Node](w.History, x.Before, x.Key), simulation.Get[corev1.Node](w.History, x.After, x.Key)
-	if x.Key.Resource.Resource != "nodes" || x.Verb != "patch" || before == nil || after == nil {
+	was, is := simulation.Get[corev1.Node](w.History, x.Before, x.Key), simulation.Get[corev1.Node](w.History, x.After, x.Key)
+	if x.Key.Resource.Resource != "nodes" || x.Verb != "patch" || was == nil || is == nil {
 		w.Fail("permissions", "%s: %s %s", x.Process.Name, x.Verb, simulation.Describe(x.Key))
 		return
 	}
 	w.writes++
-	expected := before.DeepCopy()
-	expected.ResourceVersion, expected.Annotations = after.ResourceVersion, after.Annotations
-	if !equality.Semantic.DeepEqual(expected, after) {
-		w.Fail("permissions", "%s changes more of %s than annotations", x.Process.Name, simulation.Describe(x.Key))
+	expected := was.DeepCopy()
+	expected.ResourceVersion = is.ResourceVersion
+	metav1.SetMetaDataAnnotation(&expected.ObjectMeta, request.Granted, is.Annotations[request.Granted])
+	if !equality.Semantic.DeepEqual(expected, is) {
+		w.Fail("permissions", "%s changes more of %s than the grant", x.Process.Name, simulation.Describe(x.Key))
 	}
-	_, was := before.Annotations[request.Now]
-	if _, is := after.Annotations[request.Now]; was || !is {
+	before, after := request.Read(was), request.Read(is)
+	if before.Grant != nil && after.Grant.ID < before.Grant.ID {
+		w.Fail("grant", "%s is given the grant %d after %d", is.Name, after.Grant.ID, before.Grant.ID)
+	}
+	if after.Stage() != request.MayReboot {
 		return
 	}
-	if !request.IsNeeded(before) || !request.IsNext(before) || request.IsGranted(before) {
-		w.Fail("grant", "%s grants %s a reboot, which has %v", x.Process.Name, simulation.Describe(x.Key), before.Annotations)
+	if before.Stage() != request.Chosen || !before.HasAnswered() || !before.IsDue(time.Now()) || after.Grant.ID != before.Grant.ID {
+		w.Fail("grant", "%s grants %s a reboot, which has %v", x.Process.Name, simulation.Describe(x.Key), was.Annotations)
 	}
-	if at, err := request.NotBefore(before); err != nil || at.After(time.Now()) {
-		w.Fail("grant", "%s grants %s a reboot, which is for %s", x.Process.Name, simulation.Describe(x.Key), at)
-	}
-	w.granted[after.Name] = true
 	w.checkBudget(x)
 }
 
 // checkBudget checks that no more nodes may reboot than the budget allows, and that the other
 // nodes left room for one more when the process last listed them. One can have failed since.
 func (w *reboots) checkBudget(x simulation.Exchange) {
-	listed := w.Since(x.Checked(apiserver.Key{Resource: x.Key.Resource}))[0]
-	nodes := w.nodes(listed)
-	budget := max(1, len(nodes)/2)
-	var unavailable []string
-	for _, node := range nodes {
-		isReserved := request.IsNext(node) || request.IsGranted(node)
-		if node.Name != x.Key.Name && (isReserved || !request.IsReady(node) || node.Spec.Unschedulable) {
+	var unavailable, granted []string
+	for _, node := range w.nodes(w.Since(x.Checked(apiserver.Key{Resource: x.Key.Resource}))[0]) {
+		if node.Name != x.Key.Name && (node.Stage() != request.NoGrant || !node.IsReady() || node.Spec.Unschedulable) {
 			unavailable = append(unavailable, node.Name)
 		}
 	}
-	if len(unavailable) >= budget || len(w.granted) > budget {
-		w.Fail("budget", "%s grants %s a reboot, when %v were unavailable; %d nodes may reboot at once, of %d that may be unavailable",
-			x.Process.Name, x.Key.Name, unavailable, len(w.granted), budget)
+	nodes := w.nodes(x.After)
+	for _, node := range nodes {
+		if node.Stage() >= request.MayReboot {
+			granted = append(granted, node.Name)
+		}
+	}
+	if budget := max(1, len(nodes)/2); len(unavailable) >= budget || len(granted) > budget {
+		w.Fail("budget", "%s grants %s a reboot, when %v were unavailable; %v may reboot at once, of %d that may be unavailable",
+			x.Process.Name, x.Key.Name, unavailable, granted, budget)
 	}
 }
 
 // CheckEnd implements World.
 func (w *reboots) CheckEnd() {
 	for _, node := range w.nodes(w.Store) {
-		if isOpen(node) {
-			w.Fail("end", "%s still has %v", node.Name, node.Annotations)
+		if isOpen(node) || w.hosts[node.Name].isAsked {
+			w.Fail("end", "%s has not been rebooted; asked: %t, and it has %v", node.Name, w.hosts[node.Name].isAsked, node.Annotations)
 		}
-		w.checkCordon(node)
+		w.checkNode(node)
 	}
-	w.checkRequests()
+	w.checkWrites()
 }
 
 // isOpen reports whether a node has a reboot before it.
-func isOpen(node *corev1.Node) bool {
-	return request.IsNeeded(node) || request.IsGranted(node) || request.IsNext(node)
-}
+func isOpen(node request.Node) bool { return node.IsNeeded() || node.Stage() != request.NoGrant }
 
-// checkOthers checks that a node that cannot be written has held up nobody, unless it uses up a part
-// of the budget.
+// checkOthers checks that a node that cannot be written, or whose agent has stopped, has held up nobody, unless it
+// uses up a part of the budget. A grant is not such a part for ever.
 func (w *reboots) checkOthers() {
 	nodes := w.nodes(w.Store)
-	if slices.ContainsFunc(nodes, func(node *corev1.Node) bool {
-		return node.Name == w.refused && (request.IsGranted(node) || request.IsNext(node))
-	}) {
+	isAway := func(node request.Node) bool { return node.Name == w.refused || w.hosts[node.Name].isSilent }
+	for _, node := range nodes {
+		if node.Name != w.refused && node.Stage() == request.MayReboot && time.Since(node.Grant.Until) > 2*request.ClockSkew {
+			w.Fail("others", "%s still has a grant that is over: %v", node.Name, node.Annotations)
+		}
+	}
+	if slices.ContainsFunc(nodes, func(node request.Node) bool { return isAway(node) && node.Stage() != request.NoGrant }) {
 		return
 	}
 	for _, node := range nodes {
-		if node.Name != w.refused && isOpen(node) {
-			w.Fail("others", "%s still has %v, because nobody may write %s", node.Name, node.Annotations, w.refused)
+		if !isAway(node) && isOpen(node) {
+			w.Fail("others", "%s still has %v, because nobody may write %q, or agents have stopped", node.Name, node.Annotations, w.refused)
 		}
 	}
 }
 
-// checkRequests checks that a history without faults costs two writes for each edit: a node that
-// needs a reboot gets its turn, and then may begin.
-func (w *reboots) checkRequests() {
-	if most := 2 * w.edits; w.writes > most && w.IsCalm() {
-		w.Fail("requests", "%d writes after %d edits", w.writes, w.edits)
+// checkWrites checks that a history without faults costs few writes: a node that needs a reboot gets its turn, and
+// then may begin, or is passed over.
+func (w *reboots) checkWrites() {
+	if most := 4*w.edits + 10; w.writes > most && w.IsCalm() {
+		w.Fail("writes", "%d writes after %d edits", w.writes, w.edits)
 	}
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 	"time"
@@ -102,45 +103,58 @@ func parseTimes(text string) (from, to int, err error) {
 	return from, to, nil
 }
 
-// openUntil returns when the windows that are open now will be closed, but no later than
-// after limit, which is short. A window opens and closes at whole minutes.
-func openUntil(windows []Window, zone *time.Location, now time.Time, limit time.Duration) time.Time {
-	end := now.Add(limit)
-	for at := now; at.Before(end); at = at.Truncate(time.Minute).Add(time.Minute) {
-		if untilOpen(windows, zone, at) > 0 {
-			return at
+// closesAt returns when the windows that are open now in that time zone will be closed; zero if none is open, or
+// they will not be within a week.
+func closesAt(windows []Window, zone *time.Location, now time.Time) time.Time {
+	end, isLonger := now, true
+	for isLonger {
+		isLonger = false
+		for opens, closes := range periods(windows, zone, now) {
+			if !opens.After(end) && closes.After(end) {
+				end, isLonger = closes, true
+			}
 		}
 	}
-	return end
+	if end.Equal(now) || end.Sub(now) > 7*24*time.Hour {
+		return time.Time{}
+	}
+	return end.UTC()
 }
 
 // untilOpen returns how long it takes until one of the windows is open in that time zone;
 // zero if one is open or there are none.
-func untilOpen(windows []Window, zone *time.Location, now time.Time) time.Duration {
-	if len(windows) == 0 {
-		return 0
-	}
-	if zone == nil {
-		zone = time.UTC
-	}
-	year, month, day := now.In(zone).Date()
-	var first time.Duration
-	for _, w := range windows {
-		for offset := -1; offset <= 7; offset++ {
-			opens := time.Date(year, month, day+offset, 0, w.from, 0, 0, zone)
-			closes := time.Date(year, month, day+offset, 0, w.to, 0, 0, zone)
-			if w.to <= w.from {
-				closes = time.Date(year, month, day+offset+1, 0, w.to, 0, 0, zone)
-			}
-			midday := time.Date(year, month, day+offset, 12, 0, 0, 0, zone) // exists on every day, even when clocks are changed
-			if !w.days[midday.Weekday()] || !now.Before(closes) {
-				continue
-			}
-			if !now.Before(opens) {
-				return 0
-			}
+func untilOpen(windows []Window, zone *time.Location, now time.Time) (first time.Duration) {
+	for opens, closes := range periods(windows, zone, now) {
+		switch {
+		case !now.Before(closes):
+		case !now.Before(opens):
+			return 0
+		default:
 			first = pace.Sooner(first, opens.Sub(now))
 		}
 	}
 	return first
+}
+
+// periods yields when each window opens and closes, from yesterday to a week from now, in no order.
+func periods(windows []Window, zone *time.Location, now time.Time) iter.Seq2[time.Time, time.Time] {
+	if zone == nil {
+		zone = time.UTC
+	}
+	year, month, today := now.In(zone).Date()
+	return func(yield func(opens, closes time.Time) bool) {
+		for _, w := range windows {
+			for day := today - 1; day <= today+7; day++ {
+				opens := time.Date(year, month, day, 0, w.from, 0, 0, zone)
+				closes := time.Date(year, month, day, 0, w.to, 0, 0, zone)
+				if w.to <= w.from {
+					closes = time.Date(year, month, day+1, 0, w.to, 0, 0, zone)
+				}
+				midday := time.Date(year, month, day, 12, 0, 0, 0, zone) // exists on every day, even when clocks are changed
+				if w.days[midday.Weekday()] && !yield(opens, closes) {
+					return
+				}
+			}
+		}
+	}
 }

@@ -4,8 +4,6 @@ import (
 	"testing"
 	"time"
 	_ "time/tzdata" // the machine may have none
-
-	"nicoleh.io/k8s-controller/apps/nodereboot/request"
 )
 
 func parsed(t *testing.T, texts []string) (windows []Window) {
@@ -66,28 +64,40 @@ func TestWindows(t *testing.T) {
 	}
 }
 
-// A grant ends when no window is open any more, but soon in any case.
-func TestGrantsEndWithTheWindow(t *testing.T) {
+// A grant knows when no window is open any more, however many follow each other.
+func TestWindowsClose(t *testing.T) {
+	berlin, err := time.LoadLocation("Europe/Berlin")
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, tt := range []struct {
 		name    string
 		windows []string
-		now     string
-		want    string
+		now     string // in Berlin
+		want    string // empty for never
 	}{
-		{"no window", nil, "03:53:21", "04:03:21"},
-		{"long before it closes", []string{"Wed 22:00-04:00"}, "22:00:00", "22:10:00"},
-		{"right before it closes", []string{"Wed 03:00-04:00"}, "03:53:21", "04:00:00"},
-		{"the last second", []string{"Wed 03:00-04:00"}, "03:59:59", "04:00:00"},
-		{"the next window follows", []string{"Wed 03:00-04:00", "Wed 04:00-05:00"}, "03:53:21", "04:03:21"},
-		{"the next window follows too late", []string{"Wed 03:00-04:00", "Wed 04:01-05:00"}, "03:53:21", "04:00:00"},
+		{"no window", nil, "2026-07-01 03:53:21", ""},
+		{"over midnight", []string{"Wed 22:00-04:00"}, "2026-07-01 22:00:00", "2026-07-02 04:00:00"},
+		{"the last second", []string{"Wed 03:00-04:00"}, "2026-07-01 03:59:59", "2026-07-01 04:00:00"},
+		{"the next window follows", []string{"Wed 04:00-05:00", "Wed 03:00-04:00"}, "2026-07-01 03:53:21", "2026-07-01 05:00:00"},
+		{"the next window follows too late", []string{"Wed 03:00-04:00", "Wed 04:01-05:00"}, "2026-07-01 03:53:21", "2026-07-01 04:00:00"},
+		{"days", []string{"Sat-Mon"}, "2026-07-04 12:00:00", "2026-07-07 00:00:00"},
+		{"most of the week", []string{"Mon-Sat", "Sun 00:00-23:59"}, "2026-07-06 00:00:00", "2026-07-12 23:59:00"},
+		{"always", []string{"00:00-24:00"}, "2026-07-01 12:00:00", ""},
+		{"a short night", []string{"Sun 01:00-04:00"}, "2026-03-29 01:30:00", "2026-03-29 04:00:00"},
+		{"none is open", []string{"Wed 03:00-04:00"}, "2026-07-01 04:00:00", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			now, err := time.Parse(time.DateTime, "2026-07-01 "+tt.now)
+			now, err := time.ParseInLocation(time.DateTime, tt.now, berlin)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := openUntil(parsed(t, tt.windows), time.UTC, now, request.GrantFor).Format(time.TimeOnly); got != tt.want {
-				t.Errorf("until %s, want %s", got, tt.want)
+			got := ""
+			if closes := closesAt(parsed(t, tt.windows), berlin, now.UTC()); !closes.IsZero() {
+				got = closes.In(berlin).Format(time.DateTime)
+			}
+			if got != tt.want {
+				t.Errorf("closes at %q, want %q", got, tt.want)
 			}
 		})
 	}

@@ -115,12 +115,12 @@ func selected(node parser.Node, scraped []sample) (found []labels.Labels) {
 }
 
 // unselected are the selector, if it selects nothing, and those of its alternatives
-// that do not.
+// that do not. Of reasons, one is enough: there is a series only while something has that reason.
 func unselected(selector *parser.VectorSelector, scraped []sample) (missing []string) {
 	for i, matcher := range selector.LabelMatchers {
 		for _, alternative := range append(matcher.SetMatches(), "") {
 			matchers := slices.Clone(selector.LabelMatchers)
-			if alternative != "" {
+			if alternative != "" && matcher.Name != "reason" {
 				matchers[i] = labels.MustNewMatcher(labels.MatchEqual, matcher.Name, alternative)
 			}
 			if !slices.ContainsFunc(scraped, func(s sample) bool { return matches(matchers, s.labels) }) {

@@ -1,29 +1,27 @@
 // Package agent reboots the node that it runs on, once for each permission of the
 // controller (nodereboot), and leaves the node as it was.
 //
-// It writes five annotations (package request) and the cordon of its own Node, evictions
-// of the Pods there, events, and a Lease that says that it runs. It never writes to
-// another Node, never deletes a Pod, never removes a cordon that is not its own, and never
-// grants itself a reboot.
+// It writes its record (package request) and the cordon of its own Node, removes a request that it
+// carries out, and creates evictions of the Pods there and events. It never writes to another Node,
+// never deletes a Pod, never removes a cordon that is not its own, and never grants itself a reboot.
 //
 // # Why a node reboots once for each permission
 //
-// Everything that the agent has to remember is on the Node, so it can be killed at any moment.
-// One write removes the permission and records the present boot ID. The reboot command is run
-// only while the boot ID is the recorded one, and after the time at which it is run has been
+// Everything that the agent has to remember is in its record on the Node, so it can be killed at any
+// moment. One write records that work for a grant has begun, with the present boot ID. The reboot command
+// is run only while the boot ID is the recorded one, and after the time at which it is run has been
 // recorded; a process that reads that time does not run the command. So an agent that is killed
 // between this record and the command has failed. After a reboot, whatever its cause, the agent
-// only finishes, and without another permission there is no other record.
+// only finishes: the record says that the grant is done.
 //
 // That the node is drained is not recorded: others can write annotations, and draining twice
 // does no harm, so a new process drains again. Whose cordon it is, the record says, in the write
-// that cordons. If someone removes the agent's cordon, the agent notes that, and cordons the node
-// again only while it drains.
+// that cordons. If someone removes the agent's cordon, the agent gives the reboot up.
 //
 // # Steps
 //
-// decide.go says which step comes next; it is pure. Begin, Drain, Reboot and Finish follow each
-// other. Undo and GiveUp replace the last two if the node cannot be drained in time, or has the
+// decide.go says which step comes next; it is pure. Answer, Begin, Drain, Reboot and Finish follow each
+// other. GiveUp replaces the last two if the node cannot be drained in time, or has the
 // same boot ID when the reboot timeout has passed.
 package agent
 
@@ -39,13 +37,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/sets"
 	kubeinformers "k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/apps/nodereboot/request"
 	"nicoleh.io/k8s-controller/internal/text"
@@ -63,7 +59,7 @@ const retryDelay = 5 * time.Second
 
 // Agent is the agent of one node. One sync goes
 //
-//	observe → decide → act → report
+//	observe → decide → act
 //
 // and repeats that for one step after the other, until there is something to wait for.
 type Agent struct {
@@ -72,21 +68,12 @@ type Agent struct {
 	nodes  corelisters.NodeLister
 	host   Rebooter
 	loop   *worker.Loop
+	unable error // why the host cannot be rebooted; known before the first sync
 
 	// Only sync reads and writes these; it has one object to sync.
-	drained   string              // the record of the work for which the node was drained
-	drainErr  error               // what kept the last attempt to drain from succeeding
-	toEvict   sets.Set[types.UID] // the Pods that were there when the drain began; nil before
-	toldOf    string              // the record of the work for which it was reported what a drain waits for
-	doubtful  string              // the record that was written before the reboot command without an answer
-	outcome   string              // how the last reboot command ended; empty if this process does not know
-	rehearsed string              // what a dry run has gone through already
-	unable    error               // why the host cannot be rebooted; known before the first sync
-	// trouble is why nothing can be decided or rebooted, as last reported; empty if something can.
-	trouble      string
-	troubleSince time.Time
-	isRestricted bool      // whether a policy was seen to restrict this agent, for the present request
-	reported     time.Time // when the Lease was last renewed
+	drain    drain     // of the present work
+	outcome  string    // how the last reboot command has ended; empty if this process does not know
+	waitedAt time.Time // since when it is not known whether there is a sentinel file; zero if it is
 }
 
 // New wires an agent and starts nothing. The factory must be restricted to the node.
@@ -107,94 +94,95 @@ func New(config Config, kube kubernetes.Interface, factory kubeinformers.SharedI
 // Run works until ctx ends, and returns when the current step has ended. The informer is
 // started by the caller.
 func (a *Agent) Run(ctx context.Context) error {
-	a.unable = a.host.Check()
+	if a.unable = a.host.Check(); a.unable != nil {
+		klog.FromContext(ctx).Error(a.unable, "Cannot reboot this node")
+	}
 	return a.loop.Run(ctx, 1)
 }
 
-// takeSteps takes one step after the other until there is something to wait for. Each is
-// decided by the API server's response to the step before. It returns the Node after them;
-// nil if there is none, or if that is not known.
-func (a *Agent) takeSteps(ctx context.Context) (node *corev1.Node, requeueAfter time.Duration, err error) {
-	node, err = a.nodes.Get(a.config.NodeName)
+// sync takes one step after the other until there is something to wait for. The cache only says that there
+// may be something to do; each step is decided by a live Node, or the API server's response to the step
+// before.
+func (a *Agent) sync(ctx context.Context, _ cache.ObjectName) (requeueAfter time.Duration, err error) {
+	node, err := a.nodes.Get(a.config.NodeName)
 	if apierrors.IsNotFound(err) {
-		return nil, a.config.LookEvery, nil
+		return a.config.LookEvery, nil
 	}
 	if err != nil {
-		return nil, 0, err
+		return 0, err
 	}
+	var blocked *string
 	for isLive := false; ; {
-		d, err := a.decide(node)
-		a.reportTrouble(ctx, node, err)
+		o, err := a.observe(node)
+		if err != nil {
+			return pace.Sooner(retryDelay, a.config.LookEvery), worker.Deferred(err)
+		}
+		o.Blocked = blocked
+		d := Decide(o)
+		soon := pace.Sooner(d.RequeueAfter, a.config.LookEvery)
 		switch {
-		case errors.Is(err, errSentinelUnknown):
-			return nil, pace.Sooner(retryDelay, a.config.LookEvery), worker.Deferred(err)
-		case err != nil:
-			return nil, a.config.LookEvery, worker.NoBackoff(err)
 		case d.Step == Rest:
-			klog.FromContext(ctx).V(2).Info("Nothing to do", "waitingFor", d.WaitsFor)
-			return node, pace.Sooner(d.RequeueAfter, a.config.LookEvery), nil
-		case !isLive: // the cache only says that there may be something to do
-			if node, err = a.recheckLive(ctx); err != nil {
-				return nil, 0, err
-			}
-			if a.config.DryRun && a.wasRehearsed(node, d) {
-				return nil, a.config.LookEvery, nil
+			klog.FromContext(ctx).V(2).Info("Nothing to do", "until", d.Why)
+			return soon, nil
+		case !isLive:
+			if node, err = a.kube.CoreV1().Nodes().Get(ctx, a.config.NodeName, metav1.GetOptions{}); err != nil {
+				return 0, fmt.Errorf("reading the Node: %w", err)
 			}
 			isLive = true
-			continue
+		case d.Step == Look:
+			if blocked, err = a.look(ctx); err != nil {
+				return pace.Sooner(soon, retryDelay), err
+			}
+		case d.Step == Drain:
+			if blocked = a.drainNode(ctx, node); blocked == nil && !a.drain.IsDone {
+				return pace.Sooner(soon, retryDelay), nil
+			}
+			isLive = false // draining takes long
+		default:
+			if node, err = a.act(ctx, node, d); err != nil || node == nil {
+				return pace.Sooner(soon, retryDelay), err
+			}
+			blocked = nil
 		}
-		if node, err = a.act(ctx, node, d); err != nil || node == nil {
-			return nil, pace.Sooner(d.RequeueAfter, pace.Sooner(retryDelay, a.config.LookEvery)), err
-		}
 	}
 }
 
-// recheckLive reads the Node from the API server.
-func (a *Agent) recheckLive(ctx context.Context) (*corev1.Node, error) {
-	node, err := a.kube.CoreV1().Nodes().Get(ctx, a.config.NodeName, metav1.GetOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("reading the Node: %w", err)
+// patience is how long it may be unknown whether there is a sentinel file before the record says so.
+const patience = 30 * time.Second
+
+// observe adds to the Node what else there is to know. An error means that it is not known yet.
+func (a *Agent) observe(node *corev1.Node) (Observed, error) {
+	o := Observed{Now: time.Now(), Node: request.Read(node), Drain: a.drain.Drained, Outcome: a.outcome, Limits: a.config.Limits}
+	bootID, bootErr := os.ReadFile(a.config.BootIDFile)
+	if o.BootID = strings.TrimSpace(string(bootID)); o.BootID == "" && bootErr == nil {
+		bootErr = fmt.Errorf("%s is empty", a.config.BootIDFile)
 	}
-	return node, nil
+	sentinel, sentinelErr := a.sentinel()
+	o.Sentinel, o.IsBlind = sentinel, sentinelErr != nil
+	if !errors.Is(sentinelErr, errSentinelUnknown) {
+		a.waitedAt = time.Time{}
+	} else if a.waitedAt.IsZero() {
+		a.waitedAt = time.Now()
+	}
+	if !a.waitedAt.IsZero() && time.Since(a.waitedAt) < patience {
+		return o, sentinelErr
+	}
+	if err := errors.Join(a.unable, bootErr, sentinelErr); err != nil {
+		o.Unable = text.Clip(strings.ReplaceAll(err.Error(), "\n", "; "), maxMessage/2)
+	}
+	if !a.config.Drain {
+		o.Drain.IsDone = true
+	}
+	return o, nil
 }
 
-// decide adds to the Node what else there is to know, and decides.
-func (a *Agent) decide(node *corev1.Node) (Decision, error) {
-	bootID, err := os.ReadFile(a.config.BootIDFile)
-	if err != nil {
-		return Decision{Step: Rest}, err
-	}
-	sentinel, err := a.sentinel()
-	if err != nil {
-		return Decision{Step: Rest}, err
-	}
-	return Decide(Observed{
-		Now:        time.Now(),
-		Node:       node,
-		BootID:     strings.TrimSpace(string(bootID)),
-		Sentinel:   sentinel,
-		Drained:    !a.config.Drain || a.drained != "" && a.drained == node.Annotations[request.InProgress],
-		IsDoubtful: a.doubtful != "" && a.doubtful == node.Annotations[request.InProgress],
-		Unable:     a.unable != nil,
-		Limits:     a.config.Limits,
-	})
-}
-
-// act takes a step and returns the Node after it; nil if there is something to wait for
-// before the next step.
+// act takes a step that begins with a write to the Node, and returns the Node after it; nil if there is
+// something to wait for before the next step.
 func (a *Agent) act(ctx context.Context, node *corev1.Node, d Decision) (*corev1.Node, error) {
-	klog.FromContext(ctx).Info("Taking a step", "step", d.Step, "dryRun", a.config.DryRun)
-	if d.Step != Drain {
-		a.toEvict = nil // the Node is, or may have been, schedulable before the next drain
-	}
+	klog.FromContext(ctx).Info("Taking a step", "step", d.Step, "why", d.Why)
 	switch d.Step {
-	case Drain:
-		return a.drain(ctx, node, d.RequeueAfter)
-	case GiveUp:
-		// The node keeps its part of the budget until this is reported.
-		if err := a.record(ctx, node, corev1.EventTypeWarning, ReasonGivenUp, a.whyGivenUp(node, d)); err != nil {
-			return nil, fmt.Errorf("reporting that the reboot is given up: %w", err)
-		}
+	case Begin:
+		a.drain, a.outcome = drain{}, ""
 	case Reboot:
 		// The machine can go down at once, so this comes before the command. It comes before the
 		// record, too: an agent that is killed between the record and the command has failed.
@@ -202,38 +190,32 @@ func (a *Agent) act(ctx context.Context, node *corev1.Node, d Decision) (*corev1
 		if !a.config.Drain {
 			message = "The node is being rebooted, without a drain"
 		}
-		a.tryRecord(ctx, node, corev1.EventTypeNormal, ReasonRebooting, message)
-		a.outcome, a.doubtful = "", *d.Annotations[request.InProgress]
+		a.record(ctx, node, corev1.EventTypeNormal, ReasonRebooting, message)
 	default:
 	}
 	after, err := a.write(ctx, node, d)
-	isStale := response.IsStale(err, corev1.Resource("nodes"), node.Name)
-	if err == nil || isStale {
-		a.doubtful = ""
-	}
-	if isStale {
-		a.drained = "" // the Node may have been schedulable in the meantime
+	if response.IsStale(err, corev1.Resource("nodes"), node.Name) {
 		return nil, worker.Deferred(err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("writing the Node for step %s: %w", d.Step, err)
 	}
-	if d.Step == Cordon {
-		a.drained, a.drainErr = "", nil // Pods may have come before
-	}
-	a.report(ctx, node, d)
-	if d.Step == Reboot {
+	switch d.Step {
+	case Begin:
+		a.record(ctx, node, corev1.EventTypeNormal, ReasonStarted, "The node will be cordoned, drained and rebooted")
+	case GiveUp:
+		a.record(ctx, node, corev1.EventTypeWarning, ReasonGivenUp, whyGivenUp(d))
+	case Finish:
+		a.recordFinished(ctx, node, d)
+	case Reboot:
 		return nil, a.reboot(ctx, after)
+	default:
 	}
 	return after, nil
 }
 
 // reboot runs the reboot command.
 func (a *Agent) reboot(ctx context.Context, node *corev1.Node) error {
-	if a.config.DryRun {
-		klog.FromContext(ctx).Info("Dry run: the system would be rebooted now")
-		return nil
-	}
 	// The system, while it shuts down, tells this process to end; the command must go on.
 	command, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.config.Limits.Reboot)
 	defer cancel()
@@ -246,7 +228,7 @@ func (a *Agent) reboot(ctx context.Context, node *corev1.Node) error {
 		// The command may have taken longer than a sync may.
 		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainAttempt)
 		defer cancel()
-		a.tryRecord(late, node, corev1.EventTypeWarning, ReasonFailed, fmt.Sprintf("The reboot command failed: %v", err))
+		a.record(late, node, corev1.EventTypeWarning, ReasonFailed, fmt.Sprintf("The reboot command failed: %v", err))
 		return worker.NoBackoff(fmt.Errorf("rebooting: %w", err))
 	}
 	return nil
@@ -254,50 +236,17 @@ func (a *Agent) reboot(ctx context.Context, node *corev1.Node) error {
 
 // write patches the Node if it is still as it was when that was decided.
 func (a *Agent) write(ctx context.Context, node *corev1.Node, d Decision) (*corev1.Node, error) {
+	annotations := map[string]*string{request.Agent: request.Encode(d.Record)}
+	if d.UsesRequest {
+		annotations[request.Needed] = nil
+	}
 	var spec any
 	if d.Unschedulable != nil {
 		spec = map[string]any{"unschedulable": *d.Unschedulable}
 	}
-	body, err := patch.Merge(node, d.Annotations, spec)
+	body, err := patch.Merge(node, annotations, spec)
 	if err != nil {
 		return nil, err
 	}
-	options := metav1.PatchOptions{FieldManager: Name}
-	if a.config.DryRun {
-		options.DryRun = []string{metav1.DryRunAll}
-	}
-	after, err := a.kube.CoreV1().Nodes().Patch(ctx, node.Name, types.MergePatchType, body, options)
-	if err == nil && a.config.DryRun {
-		after = written(node, d) // the response lacks the steps before
-	}
-	return after, err
-}
-
-// written returns the Node as it is after the decision's write.
-func written(node *corev1.Node, d Decision) *corev1.Node {
-	after := node.DeepCopy()
-	for name, value := range d.Annotations {
-		if value == nil {
-			delete(after.Annotations, name)
-		} else {
-			metav1.SetMetaDataAnnotation(&after.ObjectMeta, name, *value)
-		}
-	}
-	after.Spec.Unschedulable = ptr.Deref(d.Unschedulable, after.Spec.Unschedulable)
-	return after
-}
-
-// wasRehearsed reports whether a dry run has gone through the step already.
-func (a *Agent) wasRehearsed(node *corev1.Node, d Decision) bool {
-	now := string(d.Step) + state(node)
-	if a.rehearsed == now {
-		return true
-	}
-	a.rehearsed = now
-	return false
-}
-
-// state returns what the Node says about its reboot.
-func state(node *corev1.Node) string {
-	return fmt.Sprintf("%q %q %q", node.Annotations[request.Needed], node.Annotations[request.Now], node.Annotations[request.InProgress])
+	return a.kube.CoreV1().Nodes().Patch(ctx, node.Name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: Name})
 }

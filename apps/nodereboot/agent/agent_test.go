@@ -4,36 +4,26 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
-	"slices"
-	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	kubeinformers "k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/apps/nodereboot/request"
 	"nicoleh.io/k8s-controller/pkg/kittest/apiserver"
 	"nicoleh.io/k8s-controller/pkg/kittest/script"
 )
-
-// errPolicy is how a policy refuses what an agent must not do.
-var errPolicy = errors.New("ValidatingAdmissionPolicy 'nodereboot-agent' with binding 'nodereboot-agent' denied request: the agent may only change its own annotations and the cordon of its Node")
 
 func TestMain(m *testing.M) {
 	// The default handlers also pace errors by the time since the last one, and a bubble's
@@ -42,16 +32,10 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// scripted is an agent in a scripted cluster, whose steps the test takes.
-type scripted struct {
-	*script.Cluster
-	*Agent
-}
-
 // newKube returns a cluster that has what the agent deals with, and a client of it.
 func newKube(t *testing.T) (*script.Cluster, kubernetes.Interface) {
 	t.Helper()
-	cluster := script.New(t, apiserver.Nodes(), apiserver.Pods(), apiserver.Leases(), apiserver.EventObjects())
+	cluster := script.New(t, apiserver.Nodes(), apiserver.Pods(), apiserver.EventObjects())
 	kube, err := kubernetes.NewForConfig(cluster.Config())
 	if err != nil {
 		t.Fatal(err)
@@ -59,334 +43,112 @@ func newKube(t *testing.T) (*script.Cluster, kubernetes.Interface) {
 	return cluster, kube
 }
 
-// inCluster runs a test in a bubble, with the agent of a node that is so.
-func inCluster(t *testing.T, n *corev1.Node, test func(*testing.T, *scripted)) {
-	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		cluster, kube := newKube(t)
-		cluster.Set(n.DeepCopy())
-		test(t, &scripted{cluster, &Agent{kube: kube, config: Config{NodeName: n.Name, Limits: limits}}})
-	})
-}
+// host is a node, whose agent can be killed, and a controller that grants it each reboot that it needs.
+type host struct {
+	*script.Cluster
+	t         *testing.T
+	config    Config
+	check     error
+	reboot    func() error    // what the reboot command does; nil if the host goes down a minute later
+	meanwhile func(write int) // what others do after that write of the agent
+	closes    time.Time       // when the window closes; zero if it does not
 
-func (c *scripted) node() *corev1.Node { return script.Get[corev1.Node](c.Cluster, "", "node-1") }
-
-// A command that hangs does not block the agent, nor does a process that it has started.
-func TestCommandEnds(t *testing.T) {
-	dir := t.TempDir()
-	path, started := filepath.Join(dir, "reboot"), filepath.Join(dir, "started")
-	script := fmt.Sprintf("#!/bin/sh\nsleep 1000 & echo $! >%s; exec sleep 1000\n", started)
-	if err := os.WriteFile(path, []byte(script), 0o700); err != nil { //nolint:gosec // a program must be executable
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	ended := make(chan error)
-	go func() { ended <- (Command{path}).Reboot(ctx) }()
-	pid := 0
-	for ; pid == 0 && ctx.Err() == nil; time.Sleep(time.Millisecond) {
-		text, _ := os.ReadFile(started) // which does not exist yet
-		if line, isWhole := strings.CutSuffix(string(text), "\n"); isWhole {
-			pid, _ = strconv.Atoi(line)
-		}
-	}
-	cancel()
-	err := <-ended
-	if pid == 0 || err == nil {
-		t.Fatalf("it has started process %d, and ends with %v", pid, err)
-	}
-	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-		t.Errorf("what it has started does not run any more: %v", err)
-	}
-}
-
-// byWebhook returns how a webhook denies a request with 409 and some reason.
-func byWebhook(reason metav1.StatusReason) *apierrors.StatusError {
-	return &apierrors.StatusError{ErrStatus: metav1.Status{
-		Status:  metav1.StatusFailure,
-		Code:    http.StatusConflict,
-		Reason:  reason,
-		Message: `admission webhook "x.example.com" denied the request: not now`,
-	}}
-}
-
-// A reboot is given up only after an event has said so. An event that the API server refuses does
-// not keep the node unavailable for ever.
-func TestGivingUpIsReportedFirst(t *testing.T) {
-	n := node(map[string]string{request.InProgress: `{"bootID":"old","since":"2026-07-01T12:00:00Z"}`})
-	d, err := Decide(Observed{Now: noon.Add(time.Hour), Node: n, BootID: "old", Limits: limits})
-	if err != nil || d.Step != GiveUp {
-		t.Fatalf("step %s, error %v", d.Step, err)
-	}
-	for name, tt := range map[string]struct {
-		events      error // the response to the event
-		wantGivenUp bool
-	}{
-		"a webhook denies the event": {byWebhook(metav1.StatusReasonConflict), true},
-		"the event is not written":   {apierrors.NewInternalError(errors.New("etcd is down")), false},
-		"the event is refused":       {apierrors.NewForbidden(corev1.Resource("events"), "", errors.New("no permission")), true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			inCluster(t, n, func(t *testing.T, c *scripted) {
-				c.Fail("create events", tt.events)
-				_, err := c.act(t.Context(), c.node(), d)
-				if after := c.node(); (err == nil) != tt.wantGivenUp || request.IsGranted(after) == tt.wantGivenUp {
-					t.Errorf("annotations %v, error %v", after.Annotations, err)
-				}
-			})
-		})
-	}
-}
-
-// That the node was drained no longer counts once it may have been schedulable since. A webhook that
-// denies a write says nothing about that.
-func TestDrainIsForgotten(t *testing.T) {
-	n := node(map[string]string{request.InProgress: "x"})
-	for name, tt := range map[string]struct {
-		step     Step
-		response error
-		want     string
-	}{
-		"the agent cordons the node again":  {Cordon, nil, ""},
-		"someone else has changed the node": {Reboot, apierrors.NewConflict(corev1.Resource("nodes"), n.Name, errors.New("changed")), ""},
-		"a webhook denies the write":        {Reboot, byWebhook(metav1.StatusReasonConflict), "x"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			inCluster(t, n, func(t *testing.T, c *scripted) {
-				c.Fail("patch nodes", tt.response)
-				c.drained = "x"
-				d := Decision{Step: tt.step, Annotations: map[string]*string{request.InProgress: ptr.To("x")}, Unschedulable: ptr.To(true)}
-				if _, err := c.act(t.Context(), c.node(), d); (err == nil) != (tt.response == nil) || c.drained != tt.want {
-					t.Errorf("drained for %q, want %q; error %v", c.drained, tt.want, err)
-				}
-			})
-		})
-	}
-}
-
-// Whether the host can be rebooted is found out without trying.
-func TestCheck(t *testing.T) {
-	dir := t.TempDir()
-	if err := os.Mkdir(filepath.Join(dir, "1"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	for _, tt := range []struct {
-		name  string
-		first string // process 1
-		err   error  // of sending it a signal
-		want  string // in the error
-	}{
-		{"systemd", "systemd", nil, ""},
-		{"the Pod has no hostPID", "reboot-agent", nil, `process 1 is "reboot-agent"`},
-		{"another init", "init", nil, "-reboot-command"},
-		{"AppArmor, or another user", "systemd", syscall.EPERM, "does not accept signals"},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			if err := os.WriteFile(filepath.Join(dir, "1", "comm"), []byte(tt.first+"\n"), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			var sent []syscall.Signal
-			s := Systemd{proc: dir, kill: func(pid int, signal syscall.Signal) error {
-				if pid != 1 {
-					t.Errorf("signal for process %d", pid)
-				}
-				sent = append(sent, signal)
-				return tt.err
-			}}
-			err := s.Check()
-			if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("got %v, want %q", err, tt.want)
-			}
-			if slices.ContainsFunc(sent, func(signal syscall.Signal) bool { return signal != 0 }) {
-				t.Errorf("sent %v", sent)
-			}
-			if err := s.Reboot(t.Context()); (err == nil) != (tt.want == "") || (err == nil) != slices.Contains(sent, rebootSignal) {
-				t.Errorf("sent %v, error %v", sent, err)
-			}
-		})
-	}
-}
-
-// idleHost is a host that counts its reboot commands. They end so, and have no effect, as systemctl
-// soft-reboot.
-type idleHost struct {
-	after    time.Duration
-	err      error
-	commands atomic.Int64
-}
-
-func (*idleHost) Check() error { return nil }
-
-func (h *idleHost) Reboot(context.Context) error {
-	h.commands.Add(1)
-	time.Sleep(h.after)
-	return h.err
-}
-
-// If the system does not go down, that is a Warning, with what was seen. The node is given
-// back, and the sentinel file that is still there does not
-// ask again. A person does.
-func TestSystemStaysUp(t *testing.T) {
-	for name, tt := range map[string]struct {
-		host *idleHost
-		seen string
-	}{
-		"although the command succeeds":  {&idleHost{}, "the reboot command ended with success"},
-		"because the command fails":      {&idleHost{err: errors.New("broken")}, "the reboot command failed: broken"},
-		"because the command fails late": {&idleHost{err: errors.New("BMC does not answer"), after: 3 * time.Minute}, "the reboot command failed: BMC does not answer"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { testSystemStaysUp(t, tt.host, tt.seen) })
-		})
-	}
-}
-
-func testSystemStaysUp(t *testing.T, host *idleHost, seen string) {
-	sentinel := filepath.Join(t.TempDir(), "reboot-required")
-	if err := os.WriteFile(sentinel, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	r := newReporter(t, host, Config{SentinelFile: sentinel, Drain: true}, nil)
-	require := func(when string, annotations ...string) {
-		t.Helper()
-		synctest.Wait()
-		n := script.Get[corev1.Node](r.Cluster, "", "node-1")
-		got := slices.Sorted(maps.Keys(n.Annotations))
-		if isAtWork := slices.Contains(got, request.InProgress); !slices.Equal(got, annotations) || n.Spec.Unschedulable != isAtWork {
-			t.Errorf("%s: cordoned: %t, annotations %v", when, n.Spec.Unschedulable, n.Annotations)
-		}
-	}
-	r.annotate(request.Now, "")
-	time.Sleep(time.Minute)
-	require("the command is run", request.InProgress)
-	time.Sleep(time.Hour)
-	require("the system is still up", request.Failed)
-	if said := r.says(ReasonRebooting); len(said) != 1 {
-		t.Errorf("about the reboot, it says %q", said)
-	}
-	if said := r.says(ReasonFailed); (len(said) == 1) != (host.err != nil) {
-		t.Errorf("about the command, it says %q", said)
-	}
-	if said := r.says(ReasonGivenUp); len(said) != 1 || !strings.HasPrefix(said[0], corev1.EventTypeWarning) || !strings.Contains(said[0], seen) {
-		t.Errorf("about giving up, it says %q", said)
-	}
-	time.Sleep(2 * limits.RetryAfter)
-	require("the sentinel file is the same", request.Failed)
-	r.annotate(request.Now, "yes")
-	time.Sleep(time.Minute)
-	require("a person has asked", request.InProgress)
-	time.Sleep(time.Hour)
-	if err := os.Chtimes(sentinel, time.Now(), time.Now()); err != nil {
-		t.Fatal(err)
-	}
-	time.Sleep(time.Minute)
-	require("the sentinel file is another one", request.Failed, request.Needed, request.Since)
-}
-
-// Wherever an agent is killed, before or after any of its writes, its node is drained, reboots
-// exactly once, and stays cordoned only if it was before. The exception is a kill between the
-// record that the command is run and the command: then the reboot has failed, as the Node says.
-// A node that cannot be drained does not reboot, an event says so, and it asks again.
-func TestKilledAtEachWrite(t *testing.T) {
-	for _, tt := range []struct {
-		wasCordoned, isStuck   bool
-		wantWrites, wantFailed int
-	}{
-		{false, false, 7, 1}, // begin, event, evict, reboot, event, finish, event
-		{true, false, 7, 1},
-		{false, true, 6, 0}, // begin, event, event, uncordon, event, give up
-		{true, true, 5, 0},
-	} {
-		writes, failures := 0, 0
-		for at := 0; at <= writes; at++ { // it is not killed at write 0
-			for _, isAfter := range []bool{false, true} {
-				t.Run(fmt.Sprintf("write %d, after %t, cordoned %t, stuck %t", at, isAfter, tt.wasCordoned, tt.isStuck), func(t *testing.T) {
-					synctest.Test(t, func(t *testing.T) {
-						h := newMortalHost(t, at, isAfter, tt.wasCordoned, tt.isStuck)
-						if h.requireOneReboot(tt.wasCordoned, tt.isStuck) {
-							failures++
-						}
-						if at == 0 {
-							writes = h.writes
-						}
-					})
-				})
-			}
-		}
-		if failures != tt.wantFailed {
-			t.Errorf("the reboot has failed %d times", failures)
-		}
-		if writes != tt.wantWrites {
-			t.Errorf("there were %d writes, want %d", writes, tt.wantWrites)
-		}
-	}
-}
-
-// mortalHost is a host whose agent is killed at one of its writes, and goes down a minute after
-// the reboot command.
-type mortalHost struct {
-	t       *testing.T
-	cluster *script.Cluster
-	bootID  string // the file
-	killAt  int
-	isAfter bool // whether the write is carried out that the agent is killed at
+	killAt  int  // the write at which the agent is killed; 0 for none
+	isAfter bool // whether that write is carried out
 
 	mu       sync.Mutex
 	kill     context.CancelFunc
 	isDead   bool // nothing that the agent still does has any effect
 	writes   int
-	commands int
+	commands map[int64]int // how often the reboot command was run, by grant
 }
 
 var errKilled = errors.New("the agent was killed")
 
-// newMortalHost returns a host whose reboot was granted, and which has a Pod. If that is stuck, nothing
-// may evict it.
-func newMortalHost(t *testing.T, killAt int, isAfter, wasCordoned, isStuck bool) *mortalHost {
+// newHost returns a host with a Pod that can be evicted. People request a reboot of it.
+func newHost(t *testing.T) *host {
 	t.Helper()
-	n := node(map[string]string{request.Now: "", "example.com/kept": "x"}, kubeletOf("boot-1"))
-	n.Spec.Unschedulable = wasCordoned
 	cluster, _ := newKube(t)
-	cluster.Set(n)
-	cluster.Set(newPod("pod", func(pod *corev1.Pod) {
-		pod.Spec.TerminationGracePeriodSeconds = ptr.To[int64](0)
-		if isStuck {
-			pod.OwnerReferences = nil
-		}
-	}))
-	h := &mortalHost{t: t, cluster: cluster, bootID: filepath.Join(t.TempDir(), "boot_id"), killAt: killAt, isAfter: isAfter}
-	h.boot("boot-1")
+	h := &host{Cluster: cluster, t: t, commands: map[int64]int{}}
+	h.config = Config{NodeName: "node-1", LookEvery: time.Minute, Limits: limits, BootIDFile: filepath.Join(t.TempDir(), "boot_id"), Drain: true}
+	n := newNode("boot-1")
+	n.Annotations[request.Needed] = ""
+	h.Set(n)
+	h.Set(newPod("pod", withGrace(0)))
+	h.write(h.config.BootIDFile, "boot-1")
 	return h
 }
 
-func (h *mortalHost) boot(id string) {
-	if err := os.WriteFile(h.bootID, []byte(id), 0o600); err != nil {
+func (h *host) write(file, content string) {
+	if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
 		h.t.Fatal(err)
 	}
 }
 
-// RoundTrip implements http.RoundTripper: it answers a request of the agent, but not once that is
-// dead. A policy refuses dry runs.
-func (h *mortalHost) RoundTrip(r *http.Request) (*http.Response, error) {
+func (h *host) node() request.Node {
+	return request.Read(script.Get[corev1.Node](h.Cluster, "", "node-1"))
+}
+
+func (h *host) annotate(name string, value *string) {
+	script.Edit(h.Cluster, "", "node-1", func(n *corev1.Node) {
+		if delete(n.Annotations, name); value != nil {
+			n.Annotations[name] = *value
+		}
+	})
+}
+
+// says returns the types and messages of the events with that reason.
+func (h *host) says(reason string) (messages []string) {
+	for _, event := range script.All[corev1.Event](h.Cluster) {
+		if event.InvolvedObject.Name == "node-1" && event.ReportingController == Name && event.Reason == reason {
+			messages = append(messages, event.Type+" "+event.Message)
+		}
+	}
+	return messages
+}
+
+// grants takes the step of the controller that is next.
+func (h *host) grants() {
+	node, now := h.node(), time.Now().UTC().Truncate(time.Second)
+	grant := request.Grant{}
+	if node.Grant != nil {
+		grant = *node.Grant
+	}
+	switch stage := node.Stage(); {
+	case node.Record == nil || !h.closes.IsZero() && now.After(h.closes):
+		return
+	case stage == request.NoGrant && node.IsDue(now) && !node.Record.NotBefore.After(now) && node.Record.Unable == "":
+		grant = request.Grant{ID: max(grant.ID, node.Record.ID) + 1, BootID: node.Record.BootID, Chosen: now}
+	case stage == request.Chosen && node.HasAnswered() && node.Record.Blocked == "":
+		grant.Until, grant.Closes = now.Add(request.GrantFor), h.closes
+	default:
+		return
+	}
+	h.annotate(request.Granted, request.Encode(grant))
+}
+
+// RoundTrip implements http.RoundTripper: it answers a request of the agent, but not once that is dead.
+func (h *host) RoundTrip(r *http.Request) (*http.Response, error) {
+	time.Sleep(time.Millisecond) // so that no two events have one name
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	switch {
-	case h.isDead:
+	if h.isDead {
 		return nil, errKilled
-	case r.Method == http.MethodGet, strings.Contains(r.URL.Path, "/leases"):
-		return h.cluster.RoundTrip(r)
-	case r.URL.Query().Has("dryRun"):
-		return apiserver.Refuse(apierrors.NewForbidden(corev1.Resource("nodes"), "node-1", errPolicy)).HTTP(r), nil
 	}
-	h.writes++
-	if h.writes == h.killAt {
+	if r.Method == http.MethodGet {
+		return h.Cluster.RoundTrip(r)
+	}
+	if h.writes++; h.writes == h.killAt {
 		h.isDead = true
 		h.kill()
 		if !h.isAfter {
 			return nil, errKilled
 		}
 	}
-	response, err := h.cluster.RoundTrip(r)
+	response, err := h.Cluster.RoundTrip(r)
+	if h.meanwhile != nil {
+		h.meanwhile(h.writes)
+	}
 	if h.isDead {
 		return nil, errKilled
 	}
@@ -394,163 +156,285 @@ func (h *mortalHost) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // Check implements Rebooter.
-func (h *mortalHost) Check() error { return nil }
+func (h *host) Check() error { return h.check }
 
-// Reboot implements Rebooter. By then, the node is drained, and an event says so.
-func (h *mortalHost) Reboot(context.Context) error {
+// Reboot implements Rebooter.
+func (h *host) Reboot(context.Context) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.isDead {
 		return errKilled
 	}
-	h.commands++
-	n := h.node()
-	if pods := script.All[corev1.Pod](h.cluster); len(pods) > 0 || !n.Spec.Unschedulable {
-		h.t.Errorf("goes down, cordoned: %t, with %d Pods", n.Spec.Unschedulable, len(pods))
+	h.commands[h.node().Grant.ID]++
+	if said := h.says(ReasonRebooting); len(said) == 0 {
+		h.t.Error("it goes down, and no event says so")
 	}
-	told := slices.ContainsFunc(script.All[corev1.Event](h.cluster), func(e *corev1.Event) bool {
-		return e.InvolvedObject == corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: n.Name, UID: n.UID} &&
-			e.ReportingController == Name && e.Type == corev1.EventTypeNormal && e.Message == "The node is drained and is being rebooted"
-	})
-	if !told {
-		h.t.Errorf("goes down, and no event says so: %v", script.All[corev1.Event](h.cluster))
+	if h.reboot != nil {
+		return h.reboot()
 	}
 	time.AfterFunc(time.Minute, h.goDown)
 	return nil
 }
 
 // goDown ends the agent, and boots the host again.
-func (h *mortalHost) goDown() {
+func (h *host) goDown() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.isDead = true
 	h.kill()
-	h.boot("boot-2")
-	script.Edit(h.cluster, "", "node-1", kubeletOf("boot-2"))
+	h.write(h.config.BootIDFile, "boot-2")
+	script.Edit(h.Cluster, "", "node-1", func(n *corev1.Node) { n.Status.NodeInfo.BootID = "boot-2" })
 }
 
-func (h *mortalHost) node() *corev1.Node { return script.Get[corev1.Node](h.cluster, "", "node-1") }
-
-// requireOneReboot runs one agent after the other, until none has anything to do. It reports whether
-// the Node says that the reboot has failed. Otherwise the reboot command was run once, unless a Pod
-// is stuck.
-func (h *mortalHost) requireOneReboot(wasCordoned, isStuck bool) (hasFailed bool) {
-	for h.runs() {
+// run runs one agent after the other, until one has run for that long.
+func (h *host) run(d time.Duration) {
+	h.isDead = true
+	for agents := 0; h.isDead; agents++ {
+		if agents > 4 {
+			h.t.Fatalf("agents end again and again, after the commands %v", h.commands)
+		}
+		ctx, cancel := context.WithTimeout(h.t.Context(), d)
+		h.isDead, h.kill = false, cancel
+		kube, err := kubernetes.NewForConfig(&rest.Config{Transport: h, QPS: -1})
+		if err != nil {
+			h.t.Fatal(err)
+		}
+		nodes := kubeinformers.NewSharedInformerFactory(kube, 0)
+		a, err := New(h.config, kube, nodes, h)
+		if err != nil {
+			h.t.Fatal(err)
+		}
+		nodes.StartWithContext(ctx)
+		var controller sync.WaitGroup
+		controller.Go(func() {
+			for ; ctx.Err() == nil; time.Sleep(time.Second) {
+				h.grants()
+			}
+		})
+		if err := a.Run(ctx); err != nil {
+			h.t.Error(err)
+		}
+		cancel()
+		nodes.Shutdown()
+		controller.Wait()
 	}
-	n := h.node()
-	if request.IsGranted(n) || request.IsNeeded(n) != isStuck || n.Annotations["example.com/kept"] != "x" {
-		h.t.Errorf("the annotations are %v", n.Annotations)
-	}
-	_, hasFailed = n.Annotations[request.Failed]
-	wantCommands, wantGivenUp := 1, 0
-	if hasFailed || isStuck {
-		wantCommands, wantGivenUp = 0, 1
-	}
-	if h.commands != wantCommands || n.Spec.Unschedulable != wasCordoned {
-		h.t.Errorf("rebooted %d times, cordoned: %t, and before: %t", h.commands, n.Spec.Unschedulable, wasCordoned)
-	}
-	if said := (&reporter{h.cluster, h.t}).says(ReasonGivenUp); len(said) != wantGivenUp {
-		h.t.Errorf("about giving up, it says %q", said)
-	}
-	if h.killAt > h.writes {
-		h.t.Errorf("there is no write %d", h.killAt)
-	}
-	return hasFailed
 }
 
-// runs runs an agent for 20 minutes, and reports whether it was killed by then.
-func (h *mortalHost) runs() bool {
-	ctx, cancel := context.WithTimeout(h.t.Context(), 20*time.Minute)
-	defer cancel()
-	h.isDead, h.kill = false, cancel
-	kube, err := kubernetes.NewForConfig(&rest.Config{Transport: h, QPS: -1})
-	if err != nil {
-		h.t.Fatal(err)
+// total returns how often the reboot command was run, which is at most once for each grant.
+func (h *host) total() (commands int) {
+	for id, times := range h.commands {
+		if commands += times; times > 1 {
+			h.t.Errorf("the reboot command was run %d times for grant %d", times, id)
+		}
 	}
-	nodes := kubeinformers.NewSharedInformerFactory(kube, 0)
-	a, err := New(Config{NodeName: "node-1", LeaseNamespace: "agents", LookEvery: 5 * time.Minute, Limits: limits, BootIDFile: h.bootID, Drain: true}, kube, nodes, h)
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	nodes.StartWithContext(ctx)
-	if err := a.Run(ctx); err != nil {
-		h.t.Error(err)
-	}
-	nodes.Shutdown()
-	return h.isDead
+	return commands
 }
 
-// An agent that wakes up long after its grant has ended gives it back.
-func TestLateGrantIsGivenBack(t *testing.T) {
-	for name, tt := range map[string]struct {
-		value, want string
-		isNeeded    bool
+// Wherever an agent is killed, before or after any of its writes, its node is drained, reboots once,
+// although the grant stays there, and is cordoned afterwards only if it was before. The exception is a
+// kill between the record that the command is run and the command: then the reboot has failed, as the
+// record says. If the window closes during the drain, the node does not reboot, and still needs to.
+func TestKilledAtEachWrite(t *testing.T) {
+	for _, tt := range []struct {
+		wasCordoned, closes    bool
+		wantWrites, wantFailed int
 	}{
-		"its end is long ago": {"2000-01-01T00:00:00Z", "Reboot not started: the grant expired at 2000-01-01T00:00:00Z (node clock: ", true},
-		"it is unclear":       {"4am", `Reboot not started: annotation controller.nicoleh.io/reboot-now is "4am", which is neither`, false},
+		{false, false, 9, 1}, // report, answer, begin, event, evict, event, reboot, finish, event
+		{true, false, 9, 1},
+		{false, true, 9, 0}, // report, answer, begin, event, evict three times, give up, event
+		{true, true, 9, 0},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inCluster(t, node(map[string]string{request.Now: tt.value}), func(t *testing.T, c *scripted) {
-				d, err := Decide(Observed{Now: noon, Node: c.node(), BootID: "old", Limits: limits})
-				if err != nil || d.Step != GiveBack {
-					t.Fatalf("step %s, error %v", d.Step, err)
+		failures := 0
+		for at := 0; at <= tt.wantWrites; at++ { // it is not killed at write 0
+			for _, isAfter := range []bool{false, true} {
+				t.Run(fmt.Sprintf("write %d, after %t, cordoned %t, closes %t", at, isAfter, tt.wasCordoned, tt.closes), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) {
+						h := newHost(t)
+						h.killAt, h.isAfter = at, isAfter
+						if tt.closes {
+							h.closes = time.Now().Add(12 * time.Second)
+							h.Refuse(refuseEvictions)
+						}
+						script.Edit(h.Cluster, "", "node-1", func(n *corev1.Node) { n.Spec.Unschedulable = tt.wasCordoned })
+						h.run(20 * time.Minute)
+						record, pods := h.node().Record, script.All[corev1.Pod](h.Cluster)
+						wantCommands := 1
+						if record.Failed != nil {
+							failures++
+						}
+						if record.Failed != nil || tt.closes {
+							wantCommands = 0
+						}
+						if h.total() != wantCommands || record.Work != nil || h.node().IsNeeded() != tt.closes || h.node().Spec.Unschedulable != tt.wasCordoned || (len(pods) > 0) != tt.closes {
+							t.Errorf("commands %v, %d Pods, cordoned %t, annotations %v", h.commands, len(pods), h.node().Spec.Unschedulable, h.node().Annotations)
+						}
+						if at == 0 && h.writes != tt.wantWrites {
+							t.Errorf("there were %d writes, want %d", h.writes, tt.wantWrites)
+						}
+					})
+				})
+			}
+		}
+		if failures != tt.wantFailed {
+			t.Errorf("the reboot has failed %d times, want %d", failures, tt.wantFailed)
+		}
+	}
+}
+
+// Whenever somebody removes the record, the grant that is there is void. The node reboots once for its
+// request, and stays cordoned if the record of the cordon was lost.
+func TestRecordIsRemoved(t *testing.T) {
+	for at := 1; at <= 9; at++ {
+		t.Run(fmt.Sprint("after write ", at), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := newHost(t)
+				h.meanwhile = func(write int) {
+					if write == at {
+						h.annotate(request.Agent, nil)
+					}
 				}
-				after, err := c.act(t.Context(), c.node(), d)
-				if err != nil || request.IsGranted(after) || request.IsNeeded(after) != tt.isNeeded {
-					t.Errorf("annotations %v, error %v", after.Annotations, err)
-				}
-				if events := script.All[corev1.Event](c.Cluster); len(events) != 1 || events[0].Type != corev1.EventTypeWarning || !strings.HasPrefix(events[0].Message, tt.want) {
-					t.Errorf("events %v", events)
+				h.run(20 * time.Minute)
+				isCordonLost := at >= 3 && at <= 7
+				if n := h.node(); h.total() != 1 || n.IsNeeded() || n.Record.Work != nil || n.Spec.Unschedulable != isCordonLost {
+					t.Errorf("commands %v, cordoned %t, annotations %v", h.commands, n.Spec.Unschedulable, n.Annotations)
 				}
 			})
 		})
 	}
 }
 
-// A process without privileges looks for the sentinel file on the agent's behalf. Before it
-// has looked for the first time, nothing is decided: a sentinel file that still exists after
-// a reboot would be mistaken for a new one.
-func TestSentinelIsWatched(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		dir := t.TempDir()
-		sentinel, state := filepath.Join(dir, "reboot-required"), filepath.Join(dir, "state")
-		looks, reads := &Agent{config: Config{SentinelFile: sentinel}}, &Agent{config: Config{SentinelFile: sentinel, SentinelState: state}}
-		must := func(err error) {
-			t.Helper()
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
-		if at, err := reads.sentinel(); !at.IsZero() || !errors.Is(err, errSentinelUnknown) {
-			t.Errorf("before the first look: %s, %v", at, err)
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
-		go func() { ended <- WatchSentinel(ctx, sentinel, state, time.Minute) }()
-		require := func(want time.Time) {
-			t.Helper()
-			time.Sleep(time.Minute)
-			synctest.Wait()
-			for _, a := range []*Agent{looks, reads} {
-				if at, err := a.sentinel(); !at.Equal(want) || err != nil {
-					t.Errorf("the sentinel file was modified at %s, want %s; %v", at, want, err)
+// If the system does not go down, the record says what was seen. The node is given back, and the
+// sentinel file that is still there does not request another reboot. A person does.
+func TestSystemStaysUp(t *testing.T) {
+	for name, tt := range map[string]struct {
+		err    error
+		takes  time.Duration
+		seen   string
+		isLost bool // the response to the record that the command is run
+	}{
+		"although the command succeeds":   {nil, 0, "the reboot command ended with success", false},
+		"because the command fails":       {errors.New("broken"), 0, "the reboot command failed: broken", false},
+		"because the command fails late":  {errors.New("no answer"), 3 * time.Minute, "the reboot command failed: no answer", false},
+		"because the command was not run": {nil, 0, "how the reboot command ended is not known", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := newHost(t)
+				h.config.SentinelFile = filepath.Join(t.TempDir(), "reboot-required")
+				h.write(h.config.SentinelFile, "")
+				h.annotate(request.Needed, nil)
+				h.reboot = func() error { time.Sleep(tt.takes); return tt.err }
+				want := 1
+				if tt.isLost {
+					want = 0
+					h.Fail("patch nodes", nil, nil, nil, script.ErrLost) // to report, to answer, and to begin
 				}
+				h.run(3 * time.Hour)
+				n := h.node()
+				if h.total() != want || n.Record.Failed == nil || !strings.Contains(n.Record.Failed.Why, tt.seen) || n.IsNeeded() || n.Spec.Unschedulable {
+					t.Fatalf("commands %v, annotations %v", h.commands, n.Annotations)
+				}
+				if said := h.says(ReasonGivenUp); len(said) != 1 || !strings.HasPrefix(said[0], corev1.EventTypeWarning) || !strings.Contains(said[0], tt.seen) {
+					t.Errorf("about giving up, it says %q", said)
+				}
+				if said := h.says(ReasonFailed); (len(said) == 1) != (tt.err != nil) {
+					t.Errorf("about the command, it says %q", said)
+				}
+				h.annotate(request.Needed, new(""))
+				if h.run(time.Hour); h.total() != want+1 {
+					t.Errorf("a person asks: commands %v", h.commands)
+				}
+			})
+		})
+	}
+}
+
+// An agent that cannot reboot its host, or cannot tell whether it should, says so in its record, and
+// needs a reboot all the same: this is how the controller knows.
+func TestUnable(t *testing.T) {
+	for name, tt := range map[string]struct {
+		spoil func(*host)
+		after time.Duration
+		want  string
+	}{
+		"no way to reboot":       {func(h *host) { h.check = Command{"/no/such/program"}.Check() }, 0, "-reboot-command cannot be run"},
+		"no boot ID":             {func(h *host) { h.write(h.config.BootIDFile, "") }, 0, "boot_id is empty"},
+		"the watcher is missing": {func(h *host) { h.config.SentinelState = "/no/such/file" }, patience, errSentinelUnknown.Error()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := newHost(t)
+				tt.spoil(h)
+				if tt.after > 0 {
+					if h.run(tt.after - time.Second); h.node().Record != nil {
+						t.Errorf("too early: %+v", h.node().Record)
+					}
+				}
+				h.run(3 * time.Minute)
+				if record := h.node().Record; record == nil || !strings.Contains(record.Unable, tt.want) || record.Since.IsZero() || h.total() > 0 {
+					t.Errorf("the record is %+v, want %q; commands %v", record, tt.want, h.commands)
+				}
+			})
+		})
+	}
+}
+
+// Without a drain, the node reboots with its Pods and volumes, whatever they are.
+func TestWithoutDrain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHost(t)
+		h.config.Drain = false
+		h.Set(newPod("bare", bare))
+		script.Edit(h.Cluster, "", "node-1", attach("disk"))
+		h.run(20 * time.Minute)
+		if pods := script.All[corev1.Pod](h.Cluster); h.total() != 1 || len(pods) != 2 || h.Requests("list pods") > 0 {
+			t.Errorf("commands %v, %d Pods, %d lists of Pods", h.commands, len(pods), h.Requests("list pods"))
+		}
+	})
+}
+
+// A Pod that blocks the drain delays the reboot until it is gone. Nothing is written meanwhile.
+func TestBlocked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHost(t)
+		h.Set(newPod("bare", bare))
+		time.AfterFunc(time.Hour, func() {
+			if n := h.node(); !strings.Contains(n.Record.Blocked, "default/bare") || h.writes != 2 || n.Spec.Unschedulable {
+				t.Errorf("%d writes, annotations %v", h.writes, n.Annotations)
 			}
+			script.Delete[corev1.Pod](h.Cluster, "default", "bare", metav1.DeletePropagationBackground)
+		})
+		if h.run(2 * time.Hour); h.total() != 1 {
+			t.Errorf("commands %v, annotations %v", h.commands, h.node().Annotations)
 		}
-		require(time.Time{})
-		must(os.WriteFile(sentinel, nil, 0o600))
-		first := time.Now().Add(-time.Hour + time.Nanosecond)
-		for _, at := range []time.Time{first, first.Add(time.Nanosecond)} {
-			must(os.Chtimes(sentinel, at, at))
-			require(at)
+	})
+}
+
+// The next attempt to drain begins anew, in the same process, also with Pods that have come since.
+func TestSecondAttempt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHost(t)
+		h.Refuse(refuseEvictions)
+		time.AfterFunc(30*time.Minute, func() {
+			h.Refuse(nil)
+			h.Set(newPod("second", withGrace(0)))
+		})
+		h.run(3 * time.Hour)
+		if pods := script.All[corev1.Pod](h.Cluster); h.total() != 1 || len(pods) > 0 || len(h.says(ReasonGivenUp)) != 1 {
+			t.Errorf("commands %v, %d Pods, given up: %q", h.commands, len(pods), h.says(ReasonGivenUp))
 		}
-		must(os.Remove(sentinel))
-		require(time.Time{})
-		cancel()
-		must(<-ended)
-		must(os.WriteFile(state, []byte("maybe"), 0o600))
-		if at, err := reads.sentinel(); !at.IsZero() || err == nil {
-			t.Errorf("an invalid state was read as %s", at)
+	})
+}
+
+// A sentinel file that is still there after the reboot requests no other, and an event says so.
+func TestSentinelStays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHost(t)
+		h.config.SentinelFile = filepath.Join(t.TempDir(), "reboot-required")
+		h.write(h.config.SentinelFile, "")
+		h.run(3 * time.Hour)
+		if said := h.says(ReasonFinished); h.total() != 1 || len(said) != 1 || !strings.HasPrefix(said[0], corev1.EventTypeWarning) || h.node().IsNeeded() {
+			t.Errorf("commands %v, it says %q, annotations %v", h.commands, said, h.node().Annotations)
 		}
 	})
 }

@@ -2,7 +2,8 @@ package agent
 
 import (
 	"cmp"
-	"encoding/json"
+	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -10,7 +11,6 @@ import (
 	"github.com/cockroachdb/datadriven"
 	gocmp "github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/apps/nodereboot/request"
 )
@@ -20,175 +20,215 @@ var (
 	limits = Limits{Drain: 10 * time.Minute, Reboot: 5 * time.Minute, RetryAfter: time.Hour}
 )
 
-func node(annotations map[string]string, changes ...func(*corev1.Node)) *corev1.Node {
+// newNode returns a Node that is Ready, by the kubelet of that boot.
+func newNode(bootID string) *corev1.Node {
 	n := &corev1.Node{}
-	n.Name, n.Annotations = "node-1", annotations
-	if n.Annotations == nil {
-		n.Annotations = map[string]string{}
-	}
+	n.Name, n.Annotations = "node-1", map[string]string{}
 	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
-	for _, change := range changes {
-		change(n)
-	}
+	n.Status.NodeInfo.BootID = bootID
 	return n
 }
 
-func cordoned(n *corev1.Node) { n.Spec.Unschedulable = true }
-
-func kubeletOf(boot string) func(*corev1.Node) {
-	return func(n *corev1.Node) { n.Status.NodeInfo.BootID = boot }
-}
-
-// The files in testdata/decide are tables of what is observed and what is decided. Their
-// first file explains the words. After a deliberate change, run
+// The files in testdata/decide are stories: what happens, and which steps follow. Their first file
+// explains the words. After a deliberate change, run
 //
 //	go test ./apps/nodereboot/agent -run TestDecide -rewrite
 //
 // and review what has changed.
 func TestDecide(t *testing.T) {
 	datadriven.Walk(t, "testdata/decide", func(t *testing.T, path string) {
+		s := &story{t: t}
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 			t.Helper()
-			if d.Cmd != "decide" {
+			if d.Cmd != "when" {
 				d.Fatalf(t, "unknown command %q", d.Cmd)
 			}
-			o := observe(t, d)
-			before := o.Node.DeepCopy()
-			decision, err := Decide(o)
-			if diff := gocmp.Diff(before, o.Node); diff != "" {
-				d.Fatalf(t, "the Node was changed:\n%s", diff)
+			for _, arg := range d.CmdArgs {
+				s.happens(d, arg.Key, strings.Join(arg.Vals, ", "))
 			}
-			if err != nil {
-				if decision.Step != Rest {
-					d.Fatalf(t, "step %s, although there is an error", decision.Step)
-				}
-				text, _, _ := strings.Cut(err.Error(), ": ") // the rest is encoding/json's
-				return "error: " + text
-			}
-			return describe(t, decision)
+			return s.steps()
 		})
 	})
 }
 
-// observe reads what is observed from a test's input, one object in each line.
-func observe(t *testing.T, d *datadriven.TestData) Observed {
-	t.Helper()
-	o := Observed{Now: noon, Node: node(nil), BootID: "old", Limits: limits}
-	annotations := map[string]string{"record": request.InProgress, "reason": request.Since, "failure": request.Failed}
-	at := func(text string) time.Time { return parseTime(t, d, text) }
-	stamp := func(value string) string {
-		if after, err := time.ParseDuration(value); err == nil {
-			return noon.Add(after).Format(time.RFC3339)
-		}
-		return value
-	}
-	for line := range strings.Lines(d.Input) {
-		object, args, err := datadriven.ParseLine(line)
+// story is a node, and what its agent sees.
+type story struct {
+	t *testing.T
+	Observed
+	node     *corev1.Node
+	grant    request.Grant
+	pods     string // why the node cannot be drained
+	commands map[int64]int
+}
+
+// happens changes what is observed.
+func (s *story) happens(d *datadriven.TestData, word, value string) {
+	s.t.Helper()
+	after := func(fallback string) time.Time {
+		wait, err := time.ParseDuration(cmp.Or(value, fallback))
 		if err != nil {
-			d.Fatalf(t, "%v", err)
+			d.Fatalf(s.t, "%s: %v", word, err)
 		}
-		if of, isRaw := strings.CutPrefix(object, "raw-"); isRaw {
-			o.Node.Annotations[annotations[of]] = strings.TrimSpace(strings.TrimPrefix(line, object))
+		return s.Now.Add(wait)
+	}
+	words := map[string]func(){
+		"new": func() {
+			*s = story{t: s.t, node: newNode("old"), commands: map[int64]int{}}
+			s.Observed = Observed{Now: noon, BootID: "old", Limits: limits}
+			s.node.Annotations[request.Agent] = *request.Encode(request.Record{BootID: "old", IsDone: true})
+		},
+		"later":       func() { s.Now = after("") },
+		"needed":      func() { s.node.Annotations[request.Needed] = value },
+		"needed-in":   func() { s.node.Annotations[request.Needed] = after("").Format(time.RFC3339) },
+		"not-needed":  func() { delete(s.node.Annotations, request.Needed) },
+		"sentinel":    func() { s.Sentinel, s.IsBlind = noon.Add(after("-1h").Sub(s.Now)), false },
+		"no-sentinel": func() { s.Sentinel, s.IsBlind = time.Time{}, false },
+		"blind":       func() { s.Sentinel, s.IsBlind, s.Unable = time.Time{}, true, "no permission" },
+		"unable":      func() { s.Unable = "process 1 is not systemd" },
+		"able":        func() { s.Unable, s.IsBlind = "", false },
+		"no-boot-id":  func() { s.BootID, s.Unable = "", "the boot ID cannot be read" },
+		"boot-id":     func() { s.BootID, s.Unable = value, "" },
+		"boot":        func() { s.boot(value) },
+		"ready":       func() { s.node = withAnnotations(newNode(s.BootID), s.node) },
+		"failures": func() {
+			record := request.Read(s.node).Record
+			record.Failures, _ = strconv.Atoi(value)
+			s.node.Annotations[request.Agent] = *request.Encode(record)
+		},
+		"old-kubelet":   func() { s.node.Status.Conditions[0].Status = corev1.ConditionTrue },
+		"pods-found":    func() { s.Blocked = &value },
+		"cordon":        func() { s.node.Spec.Unschedulable = true },
+		"uncordon":      func() { s.node.Spec.Unschedulable = false },
+		"pods":          func() { s.pods = value },
+		"drained":       func() { s.Drain = Drained{IsDone: true} },
+		"stuck":         func() { s.Drain = Drained{Obstacle: "default/db is not evicted"} },
+		"leaving":       func() { s.Drain = Drained{Obstacle: "default/db is ending", LeavesBy: after("")} },
+		"outcome":       func() { s.Outcome = value },
+		"record":        func() { s.node.Annotations[request.Agent] = value },
+		"forget-record": func() { delete(s.node.Annotations, request.Agent) },
+		"restart":       func() { s.Drain, s.Outcome = Drained{}, "" },
+		"chosen":        func() { s.grant = request.Grant{ID: s.grant.ID + 1, BootID: s.BootID, Chosen: s.Now} },
+		"allowed":       func() { s.grant.Until = after("10m") },
+		"closes":        func() { s.grant.Closes = after("") },
+		"working": func() {
+			s.node.Annotations[request.Needed], s.node.Spec.Unschedulable = "", true
+			s.grant = request.Grant{ID: 1, BootID: "old", Chosen: s.Now, Until: s.Now.Add(request.GrantFor)}
+			s.node.Annotations[request.Agent] = *request.Encode(request.Record{BootID: "old", Since: s.Now, ID: 1, Work: &request.Work{Since: s.Now, IsCordoned: true}})
+		},
+		"over":       func() { s.grant.IsOver = true },
+		"of-another": func() { s.grant.BootID = "another" },
+		"smaller":    func() { s.grant.ID -= 2 },
+	}
+	if words[word] == nil {
+		d.Fatalf(s.t, "unknown word %q", word)
+	}
+	words[word]()
+	if s.grant.ID > 0 {
+		s.node.Annotations[request.Granted] = *request.Encode(s.grant)
+	} else {
+		delete(s.node.Annotations, request.Granted)
+	}
+}
+
+// boot starts the system anew, and with it the agent. The kubelet has not said anything yet.
+func (s *story) boot(id string) {
+	s.BootID, s.Drain, s.Outcome = cmp.Or(id, "new"), Drained{}, ""
+	s.node.Status.Conditions[0].Status = corev1.ConditionUnknown
+}
+
+func withAnnotations(n, of *corev1.Node) *corev1.Node {
+	n.Annotations, n.Spec = of.Annotations, of.Spec
+	return n
+}
+
+// steps takes one step after the other, until there is something to wait for.
+func (s *story) steps() string {
+	var lines []string
+	for len(lines) < 10 {
+		s.Node = request.Read(s.node)
+		before := s.Node.DeepCopy()
+		d := Decide(s.Observed)
+		if diff := gocmp.Diff(before, s.Node.Node); diff != "" {
+			s.t.Errorf("the Node was changed:\n%s", diff)
+		}
+		lines = append(lines, s.describe(d))
+		switch d.Step {
+		case Rest, Drain:
+			s.Blocked = nil
+			return strings.Join(lines, "\n")
+		case Look:
+			s.Blocked = &s.pods
 			continue
-		}
-		record, failure := &Record{BootID: "old"}, &Failure{BootID: "old", At: noon}
-		reason := &request.Reason{BootID: "old", At: noon.Add(-time.Hour)}
-		words := map[string]func(value string){
-			"agent unable":     func(string) { o.Unable = true },
-			"agent doubtful":   func(string) { o.IsDoubtful = true },
-			"agent drained":    func(string) { o.Drained = true },
-			"host boot":        func(value string) { o.BootID = value },
-			"host sentinel":    func(value string) { o.Sentinel = at(cmp.Or(value, "-1h")) },
-			"node needed":      func(value string) { o.Node.Annotations[request.Needed] = stamp(value) },
-			"node granted":     func(value string) { o.Node.Annotations[request.Now] = stamp(value) },
-			"node cordoned":    func(string) { cordoned(o.Node) },
-			"node not-ready":   func(string) { o.Node.Status.Conditions[0].Status = corev1.ConditionUnknown },
-			"node kubelet":     func(value string) { kubeletOf(value)(o.Node) },
-			"record since":     func(value string) { record.Since = at(value) },
-			"record rebooted":  func(value string) { record.Rebooted = ptr.To(at(value)) },
-			"record cordoned":  func(string) { record.Cordoned = true },
-			"reason of":        func(value string) { reason.BootID = value },
-			"reason at":        func(value string) { reason.At = at(value) },
-			"failure of":       func(value string) { failure.BootID = value },
-			"failure sentinel": func(value string) { failure.Sentinel = at(value) },
-		}
-		for _, arg := range args {
-			word, isKnown := words[object+" "+arg.Key]
-			if !isKnown {
-				d.Fatalf(t, "unknown word %q in %q", arg.Key, line)
+		case Begin:
+			s.Drain = Drained{}
+		case Reboot:
+			if s.commands[d.Record.ID]++; s.commands[d.Record.ID] > 1 {
+				s.t.Errorf("the reboot command is run again for grant %d", d.Record.ID)
 			}
-			word(strings.Join(arg.Vals, ", "))
-		}
-		if value, isWritten := map[string]any{"record": record, "reason": reason, "failure": failure}[object]; isWritten {
-			o.Node.Annotations[annotations[object]] = *encode(value)
-		}
-	}
-	return o
-}
-
-func parseTime(t *testing.T, d *datadriven.TestData, text string) time.Time {
-	t.Helper()
-	after, err := time.ParseDuration(text)
-	if err != nil {
-		d.Fatalf(t, "%v", err)
-	}
-	return noon.Add(after)
-}
-
-// describe returns a decision in words.
-func describe(t *testing.T, d Decision) string {
-	t.Helper()
-	lines := []string{string(d.Step)}
-	if d.WaitsFor != "" {
-		lines[0] += ", waiting for " + d.WaitsFor
-	}
-	if d.RequeueAfter > 0 {
-		lines[0] += ", for up to " + d.RequeueAfter.String()
-	}
-	if d.Unschedulable != nil {
-		lines = append(lines, map[bool]string{true: "cordon", false: "uncordon"}[*d.Unschedulable])
-	}
-	for _, name := range []string{request.InProgress, request.Failed, request.Needed, request.Since, request.Now} {
-		value, isWritten := d.Annotations[name]
-		switch short := strings.TrimPrefix(name, "controller.nicoleh.io/"); {
-		case !isWritten:
-		case value == nil:
-			lines = append(lines, "remove "+short)
-		case name == request.InProgress:
-			lines = append(lines, "set "+short+" to "+describeRecord(t, *value))
-		case name == request.Failed, name == request.Since:
-			lines = append(lines, "set "+short+" to "+*value)
-		case *value == "":
-			lines = append(lines, "set "+short)
 		default:
-			lines = append(lines, "set "+short+" to "+sinceNoon(t, *value))
+		}
+		s.Blocked = nil
+		s.node.Annotations[request.Agent] = *request.Encode(d.Record)
+		if d.UsesRequest {
+			delete(s.node.Annotations, request.Needed)
+		}
+		if d.Unschedulable != nil {
+			s.node.Spec.Unschedulable = *d.Unschedulable
 		}
 	}
+	s.t.Error("the steps do not end")
 	return strings.Join(lines, "\n")
 }
 
-// describeRecord returns a record in the words of a test's input.
-func describeRecord(t *testing.T, value string) string {
-	t.Helper()
-	var r Record
-	if err := json.Unmarshal([]byte(value), &r); err != nil || r.BootID != "old" {
-		t.Errorf("record %q: %v", value, err)
+// describe returns a decision in words.
+func (s *story) describe(d Decision) string {
+	words := []string{string(d.Step)}
+	add := func(isSo bool, format string, args ...any) {
+		if isSo {
+			words = append(words, fmt.Sprintf(format, args...))
+		}
 	}
-	text := "since=" + r.Since.Sub(noon).String()
-	if r.Rebooted != nil {
-		text += " rebooted=" + r.Rebooted.Sub(noon).String()
+	if d.Unschedulable != nil {
+		words = append(words, map[bool]string{true: "cordon", false: "uncordon"}[*d.Unschedulable])
 	}
-	if r.Cordoned {
-		text += " cordoned"
+	add(d.UsesRequest, "use-request")
+	if d.Record != nil {
+		words = append(words, describeRecord(*d.Record))
 	}
-	return text
+	add(d.Why != "" && (d.Record == nil || d.Why != d.Record.Why), "(%s)", d.Why)
+	add(d.RequeueAfter > 0, "again in %s", d.RequeueAfter)
+	return strings.Join(words, " ")
 }
 
-func sinceNoon(t *testing.T, text string) string {
-	t.Helper()
-	at, err := time.Parse(time.RFC3339, text)
-	if err != nil {
-		t.Error(err)
+// describeRecord returns a record in words. Times are relative to noon.
+func describeRecord(r request.Record) string {
+	words := []string{r.BootID + ":"}
+	add := func(isSo bool, format string, args ...any) {
+		if isSo {
+			words = append(words, fmt.Sprintf(format, args...))
+		}
 	}
-	return at.Sub(noon).String()
+	addTime := func(name string, at time.Time) { add(!at.IsZero(), "%s=%s", name, at.Sub(noon)) }
+	addTime("since", r.Since)
+	addTime("sentinel", r.Sentinel)
+	add(r.Unable != "", "unable=%q", r.Unable)
+	add(r.ID > 0, "id=%d", r.ID)
+	add(r.Blocked != "", "blocked=%q", r.Blocked)
+	add(r.IsDone, "done")
+	if work := r.Work; work != nil {
+		addTime("work", work.Since)
+		addTime("closes", work.Closes)
+		add(work.IsCordoned, "cordoned")
+		addTime("commanded", work.Commanded)
+	}
+	addTime("finished", r.Finished)
+	add(r.Failures > 0, "failures=%d", r.Failures)
+	addTime("not-before", r.NotBefore)
+	add(r.Why != "", "why=%q", r.Why)
+	if r.Failed != nil {
+		addTime("failed", r.Failed.At)
+		addTime("failed-sentinel", r.Failed.Sentinel)
+		words = append(words, fmt.Sprintf("failure=%q", r.Failed.Why))
+	}
+	return strings.Join(words, " ")
 }

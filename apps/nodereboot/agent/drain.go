@@ -20,81 +20,65 @@ import (
 	"k8s.io/klog/v2"
 
 	"nicoleh.io/k8s-controller/apps/nodereboot/request"
+	"nicoleh.io/k8s-controller/internal/text"
 	"nicoleh.io/k8s-controller/pkg/kit/response"
 )
 
-// drainAttempt is how long the API server has to answer to one attempt to drain.
-const drainAttempt = 20 * time.Second
+const (
+	// drainAttempt is how long the API server has to answer to one attempt to drain.
+	drainAttempt = 20 * time.Second
+	// drainPatience is how long a drain may wait before an event says what for.
+	drainPatience = time.Minute
+	// detachFor is how long volumes may take to detach after the last Pod has ended.
+	detachFor = 2 * time.Minute
+)
 
-// drainPatience is how long a drain may wait before an event says what for.
-const drainPatience = time.Minute
-
-// drain makes one attempt to evict the Pods of the node. It is repeated until none is left
-// that has to leave, for as long as the decision allows, which is for left from now on.
-func (a *Agent) drain(ctx context.Context, node *corev1.Node, left time.Duration) (*corev1.Node, error) {
-	attempt, cancel := context.WithTimeout(ctx, min(left, drainAttempt))
-	defer cancel()
-	if stuck, leaving := a.evict(attempt); len(stuck)+len(leaving) > 0 {
-		err := errors.New(strings.Join(append(stuck, leaving...), "; "))
-		a.reportStuck(ctx, node, stuck)
-		klog.FromContext(ctx).Info("Node not drained yet", "err", err)
-		if a.drainErr == nil || left > retryDelay { // a last attempt that is too short finds out nothing
-			a.drainErr = err
-		}
-		return nil, nil
-	}
-	a.drained = node.Annotations[request.InProgress]
-	if a.config.DryRun {
-		return node, nil
-	}
-	return a.kube.CoreV1().Nodes().Get(ctx, a.config.NodeName, metav1.GetOptions{})
+// drain is what this process knows of its drain of the node.
+type drain struct {
+	Drained
+	pods    sets.Set[types.UID] // those that were there when the drain began; nil before
+	emptyAt time.Time           // since when none of them is left; zero before
+	isTold  bool                // whether an event says what it waits for
 }
 
-// reportStuck records, once for each reboot, what a drain waits for that has gone on for a
-// while: it may never succeed.
-func (a *Agent) reportStuck(ctx context.Context, node *corev1.Node, stuck []string) {
-	record, err := RecordOf(node)
-	if err != nil || record == nil || len(stuck) == 0 || a.toldOf == *encode(record) || time.Since(record.Since) < drainPatience {
-		return
+// look returns why kubectl drain would refuse the node, because of the first such Pod; empty if it would
+// not.
+func (a *Agent) look(ctx context.Context) (*string, error) {
+	if !a.config.Drain {
+		return new(string), nil
 	}
-	a.toldOf = *encode(record)
-	a.tryRecord(ctx, node, corev1.EventTypeWarning, ReasonDrainWaits, "The node cannot be drained now: "+strings.Join(stuck, "; "))
+	pods, err := a.listPods(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return new(a.blockers(pods)), nil
 }
 
-// evict evicts all Pods of the node that have to leave, side by side. It returns why some of
-// them do not leave, and which ones have not ended yet. As for kubectl drain, a Pod that has come
-// since the first list is neither evicted nor in the way: it tolerates the cordon, and would come
-// again. It ends with the system.
-func (a *Agent) evict(ctx context.Context) (stuck, leaving []string) {
+// listPods lists the Pods of the node that have to leave it.
+func (a *Agent) listPods(ctx context.Context) ([]corev1.Pod, error) {
 	ofNode := fields.OneTermEqualSelector("spec.nodeName", a.config.NodeName).String()
 	pods, err := a.kube.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: ofNode})
 	if err != nil {
-		return []string{"the node's Pods cannot be listed: " + err.Error()}, nil
+		return nil, fmt.Errorf("listing the node's Pods: %w", err)
 	}
-	if a.toEvict == nil {
-		a.toEvict = sets.New[types.UID]()
-		for i := range pods.Items {
-			a.toEvict.Insert(pods.Items[i].UID)
-		}
-	}
-	pods.Items = slices.DeleteFunc(pods.Items, func(pod corev1.Pod) bool { return !a.toEvict.Has(pod.UID) })
-	why, isLeaving := make([]string, len(pods.Items)), make([]bool, len(pods.Items))
-	var evictions sync.WaitGroup
-	for i := range pods.Items {
-		evictions.Go(func() { why[i], isLeaving[i] = a.evictPod(ctx, &pods.Items[i]) })
-	}
-	evictions.Wait()
-	for i, pod := range pods.Items {
-		said := fmt.Sprintf("%s/%s %s", pod.Namespace, pod.Name, why[i])
+	return slices.DeleteFunc(pods.Items, func(pod corev1.Pod) bool { return stays(&pod) }), nil
+}
+
+// blockers returns why one of these Pods must not be evicted, by the flags; empty if all may be.
+func (a *Agent) blockers(pods []corev1.Pod) string {
+	for i := range pods {
+		pod := &pods[i]
+		name := pod.Namespace + "/" + pod.Name
+		hasEmptyDir := slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.EmptyDir != nil })
 		switch {
-		case why[i] == "":
-		case isLeaving[i]:
-			leaving = append(leaving, said)
-		default:
-			stuck = append(stuck, said)
+		case pod.DeletionTimestamp != nil:
+		case metav1.GetControllerOf(pod) == nil && !a.config.Force:
+			return "the Pod " + name + " has no controller that would create it again (-drain-force evicts it)"
+		case hasEmptyDir && !a.config.DeleteEmptyDirData:
+			return "the Pod " + name + " has an emptyDir, whose content would be lost (-drain-delete-emptydir-data evicts it)"
 		}
 	}
-	return stuck, leaving
+	return ""
 }
 
 // stays reports whether a Pod need not leave a node that is to be rebooted: it has ended, it
@@ -107,43 +91,115 @@ func stays(pod *corev1.Pod) bool {
 	return isMirror || hasEnded || isDaemon
 }
 
-// evictPod evicts a Pod, and not another one of that name, if it has to leave. It returns why
-// the Pod is still in the way of the reboot, and whether it is about to end; empty if it is not
-// in the way.
-func (a *Agent) evictPod(ctx context.Context, pod *corev1.Pod) (why string, isLeaving bool) {
-	hasEmptyDir := slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.EmptyDir != nil })
-	switch deleted := pod.DeletionTimestamp; {
-	case stays(pod):
-		return "", false
-	case deleted != nil && time.Since(deleted.Time) > request.ClockSkew:
-		klog.FromContext(ctx).Info("Pod deletion hangs; not waiting for it", "pod", klog.KObj(pod), "deletion", deleted.Time)
-		return "", false
-	case deleted != nil:
-		return "may take until " + deleted.UTC().Format(time.RFC3339) + " to end", true
-	case metav1.GetControllerOf(pod) == nil && !a.config.Force:
-		return "has no controller that would create it again (-drain-force evicts it)", false
-	case hasEmptyDir && !a.config.DeleteEmptyDirData:
-		return "has an emptyDir, whose content would be lost (-drain-delete-emptydir-data evicts it)", false
+// drainNode makes one attempt to evict the Pods of the node. It is repeated until none is left
+// that has to leave, and no volume is attached, for as long as the decision allows. If a Pod must not be
+// evicted, it evicts none, and says why.
+func (a *Agent) drainNode(ctx context.Context, node *corev1.Node) (blocked *string) {
+	attempt, cancel := context.WithTimeout(ctx, drainAttempt)
+	defer cancel()
+	pods, err := a.listPods(attempt)
+	if err != nil {
+		a.wait(ctx, node, []string{err.Error()}, a.drain.LeavesBy)
+		return nil
 	}
-	options := metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(pod.UID))}
-	if a.config.DryRun {
-		options.DryRun = []string{metav1.DryRunAll}
+	if a.drain.pods == nil {
+		if why := a.blockers(pods); why != "" {
+			return &why
+		}
+		a.drain.pods = sets.New[types.UID]()
+		for i := range pods {
+			a.drain.pods.Insert(pods[i].UID)
+		}
+	}
+	// As for kubectl drain, a Pod that has come since the first list is neither evicted nor in the way: it
+	// tolerates the cordon, and would come again. It ends with the system.
+	pods = slices.DeleteFunc(pods, func(pod corev1.Pod) bool { return !a.drain.pods.Has(pod.UID) })
+	obstacles, leavesBy := a.evict(attempt, pods)
+	if len(obstacles) == 0 {
+		obstacles, leavesBy = a.attached(node)
+	}
+	a.wait(ctx, node, obstacles, leavesBy)
+	return nil
+}
+
+// wait notes what the drain waits for; nothing means that it is done. A drain may never succeed, so an
+// event says it after a while, once for each reboot.
+func (a *Agent) wait(ctx context.Context, node *corev1.Node, obstacles []string, leavesBy time.Time) {
+	a.drain.Drained = Drained{IsDone: len(obstacles) == 0, LeavesBy: leavesBy}
+	if a.drain.IsDone {
+		return
+	}
+	a.drain.Obstacle = text.Clip(strings.Join(obstacles, "; "), maxMessage/2)
+	klog.FromContext(ctx).Info("Node not drained yet", "obstacles", obstacles)
+	if record := request.Read(node).Record; !a.drain.isTold && record != nil && record.Work != nil && time.Since(record.Work.Since) > drainPatience {
+		a.drain.isTold = true
+		a.record(ctx, node, corev1.EventTypeWarning, ReasonDrainWaits, "The node is not drained yet: "+a.drain.Obstacle)
+	}
+}
+
+// attached returns the volumes that are still attached to the node, and until when they are waited for: a
+// reboot that comes before they are detached delays their Pods elsewhere. Those of DaemonSets stay.
+func (a *Agent) attached(node *corev1.Node) (obstacles []string, until time.Time) {
+	if a.drain.emptyAt.IsZero() {
+		a.drain.emptyAt = time.Now()
+	}
+	if until = a.drain.emptyAt.Add(detachFor); time.Now().Before(until) {
+		for _, volume := range node.Status.VolumesAttached {
+			obstacles = append(obstacles, fmt.Sprintf("the volume %s is still attached", volume.Name))
+		}
+	}
+	return obstacles, until
+}
+
+// evict evicts these Pods, side by side. It returns why some of them have not left yet; and if all that is
+// left are ending, when the last one will have ended.
+func (a *Agent) evict(ctx context.Context, pods []corev1.Pod) (obstacles []string, leavesBy time.Time) {
+	why, until := make([]string, len(pods)), make([]time.Time, len(pods))
+	var evictions sync.WaitGroup
+	for i := range pods {
+		evictions.Go(func() { why[i], until[i] = a.evictPod(ctx, &pods[i]) })
+	}
+	evictions.Wait()
+	isStuck := false
+	for i := range pods {
+		if why[i] == "" {
+			continue
+		}
+		obstacles = append(obstacles, fmt.Sprintf("%s/%s %s", pods[i].Namespace, pods[i].Name, why[i]))
+		isStuck = isStuck || until[i].IsZero()
+		if until[i].After(leavesBy) {
+			leavesBy = until[i]
+		}
+	}
+	if isStuck {
+		return obstacles, time.Time{}
+	}
+	return obstacles, leavesBy
+}
+
+// evictPod evicts a Pod, and not another one of that name. It returns why the Pod is still in the way of
+// the reboot, empty if it is not, and when it will not be any longer; zero if nobody knows.
+func (a *Agent) evictPod(ctx context.Context, pod *corev1.Pod) (why string, until time.Time) {
+	if deleted := pod.DeletionTimestamp; deleted != nil {
+		until = deleted.Add(request.ClockSkew)
+		if time.Now().After(until) {
+			klog.FromContext(ctx).Info("Pod deletion hangs; not waiting for it", "pod", klog.KObj(pod), "deletion", deleted.Time)
+			return "", until
+		}
+		return "may take until " + deleted.UTC().Format(time.RFC3339) + " to end", until
 	}
 	err := a.kube.PolicyV1().Evictions(pod.Namespace).Evict(ctx, &policyv1.Eviction{
 		ObjectMeta:    metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name},
-		DeleteOptions: &options,
+		DeleteOptions: &metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(pod.UID))},
 	})
 	switch {
-	case err == nil && a.config.DryRun:
-		klog.FromContext(ctx).Info("Dry run: the Pod would be evicted", "pod", klog.KObj(pod))
-		return "", false
 	case err == nil:
 		klog.FromContext(ctx).Info("Evicted", "pod", klog.KObj(pod))
-		return "is being evicted", true
+		return "is being evicted", time.Now().Add(retryDelay + request.ClockSkew)
 	case response.IsStale(err, corev1.Resource("pods"), pod.Name): // it is gone, as the next list says
-		return "has changed meanwhile", true
+		return "has changed meanwhile", time.Now().Add(retryDelay + request.ClockSkew)
 	}
-	return "is not evicted: " + inWords(err), false
+	return "is not evicted: " + inWords(err), time.Time{}
 }
 
 // inWords returns an error with its causes: a refusal for a PodDisruptionBudget names it there.

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -39,9 +40,9 @@ func (c Command) Check() error {
 // Reboot implements Rebooter.
 func (c Command) Reboot(ctx context.Context) error {
 	command := exec.CommandContext(ctx, c[0], c[1:]...)
-	command.WaitDelay = time.Second // for processes that the program has started and left behind
+	command.WaitDelay = time.Second
 	output, err := command.CombinedOutput()
-	if err != nil {
+	if err != nil && !errors.Is(err, exec.ErrWaitDelay) { // which means success, and that it has left a process behind
 		return fmt.Errorf("%s: %w: %s", strings.Join(c, " "), err, strings.TrimSpace(string(output)))
 	}
 	return nil

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -11,13 +10,12 @@ import (
 
 func TestParse(t *testing.T) {
 	t.Setenv("NODE_NAME", "node-1")
-	t.Setenv("POD_NAMESPACE", "agents")
-	t.Setenv("REBOOT_AGENT_DRY_RUN", "true")
+	t.Setenv("REBOOT_AGENT_DRAIN_FORCE", "true")
 	var o options
 	if err := flags.Parse("reboot-agent", []string{"--drain-timeout=5m", "-reboot-command=systemctl reboot"}, o.flagSet()); err != nil {
 		t.Fatal(err)
 	}
-	if o.agent.NodeName != "node-1" || o.agent.LeaseNamespace != "agents" || !o.agent.DryRun || o.agent.Limits.Drain != 5*time.Minute || o.command != "systemctl reboot" {
+	if o.agent.NodeName != "node-1" || !o.agent.Force || o.agent.Limits.Drain != 5*time.Minute || o.command != "systemctl reboot" {
 		t.Errorf("got %+v", o)
 	}
 }
@@ -29,9 +27,7 @@ func TestParseErrors(t *testing.T) {
 		want string
 	}{
 		{"no node", []string{"-node-name="}, "$NODE_NAME"},
-		{"no namespace for the Lease", []string{"-lease-namespace="}, "$POD_NAMESPACE"},
 		{"a node that cannot exist", []string{"-node-name=Node_1"}, `"Node_1"`},
-		{"a namespace that cannot exist", []string{"-lease-namespace=a.b"}, `"a.b"`},
 		{"no file for the state of the sentinel", []string{"-watch-sentinel"}, "-sentinel-state"},
 		{"no time to drain", []string{"-drain-timeout=0"}, "-drain-timeout"},
 		{"a negative interval", []string{"-look-every=-1s"}, "-look-every"},
@@ -39,7 +35,7 @@ func TestParseErrors(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var o options
-			err := flags.Parse("reboot-agent", slices.Concat([]string{"-node-name=node-1", "-lease-namespace=agents"}, tt.args), o.flagSet())
+			err := flags.Parse("reboot-agent", append([]string{"-node-name=node-1"}, tt.args...), o.flagSet())
 			if err == nil {
 				err = run(t.Context(), o)
 			}

@@ -1,23 +1,12 @@
-// Package request defines what is written on a Node that needs a reboot, and reads it. The
-// controller (nodereboot) and the agent on the node (package agent) communicate
-// by these annotations:
+// Package request defines what is written on a Node that needs a reboot, and reads it. Each of the
+// three annotations has one writer:
 //
-//	Needed       someone wants a reboot; set by people, the agent, or any tool
-//	Since        the agent wants it, and since when
-//	Next         the controller has chosen the node: it counts as unavailable from now on
-//	Now          the controller has granted the reboot: the agent may begin
-//	InProgress   the agent is at work; the value is what it has to remember
-//	Failed       the node did not go down although it was told to; the value says when
-//	Granted      when the controller last granted a reboot; it stays
+//	Needed   people and tools: the node needs a reboot, or must not have one
+//	Granted  the controller (nodereboot): whether the node may reboot; a [Grant]
+//	Agent    the agent of the node (package agent): what it wants, and what it has done; a [Record]
 //
-// While a reboot is asked for, an agent reports that it can carry it out by renewing a Lease
-// with the name of its node, in the agent's namespace.
-//
-// A request with Since beside it is the agent's own, which withdraws it when its reason is
-// gone. The requests of people stay.
-//
-// A request moves from Needed to Now to InProgress, or from Now back to Needed if the agent
-// has not begun in time. It is never in two of them: each move is one write.
+// Nothing is moved from one to another. A grant has a number, and the agent acknowledges it: its
+// record names the number of the newest grant that it has answered, and whether that is done.
 package request
 
 import (
@@ -34,88 +23,189 @@ import (
 // The annotations of a Node.
 const (
 	// Needed requests a reboot: as soon as possible if its value is empty or means yes (see
-	// [text.Answer]), otherwise not before the time (RFC 3339) in its value. If it means no,
-	// nothing is requested until someone removes it. With any other value, the node waits until someone corrects it.
+	// [text.Answer]), otherwise not before the time (RFC 3339) in its value. If it means no, the node
+	// is not rebooted, whatever its agent wants. With any other value, the node waits until someone
+	// corrects it. The agent removes it when it reboots the node.
 	Needed = "controller.nicoleh.io/reboot-needed"
-	// Since stands beside a request of the agent, and stays until its reason is gone. Its
-	// value is a [Reason].
-	Since = "controller.nicoleh.io/reboot-needed-since"
-	// Next makes the node count as unavailable before it is. Only the controller reads it.
-	// Its value is the time at which it was set, for people.
-	Next = "controller.nicoleh.io/reboot-next"
-	// Now grants the reboot. Its value is the time (RFC 3339) until which the agent may begin;
-	// see [Until].
-	Now = "controller.nicoleh.io/reboot-now"
-	// Granted is when a reboot was last granted (RFC 3339). It stays, so that turns are
-	// fair and grants can be kept apart. Only the controller reads it.
-	Granted = "controller.nicoleh.io/reboot-granted"
-	// InProgress means that the agent is at work. Its value belongs to the agent.
-	InProgress = "controller.nicoleh.io/reboot-in-progress"
-	// Failed means that the agent has run the reboot command and the node has not gone down. It stays until the next reboot begins or the node was rebooted. Its
-	// value belongs to the agent.
-	Failed = "controller.nicoleh.io/reboot-failed"
+	// Granted has the node's present or last grant, a [Grant].
+	Granted = "controller.nicoleh.io/reboot-grant"
+	// Agent has what the node's agent says, a [Record].
+	Agent = "controller.nicoleh.io/reboot-agent"
 )
 
-// A grant is good for GrantFor, or until the window closes in which it was made. The clocks
-// of the controller and of a node may differ by ClockSkew: a grant is over only that long
-// after its end.
 const (
-	GrantFor  = 10 * time.Minute
+	// GrantFor is how long the agent has to begin, unless the window closes before.
+	GrantFor = 10 * time.Minute
+	// ClockSkew is by how much the clocks of the controller and of a node may differ: a grant is over
+	// only that long after its end.
 	ClockSkew = time.Minute
 )
 
-// An agent renews its Lease every ReportEvery while a reboot is asked for. If it has not done so for ReportedWithin, it
-// probably does not run.
+// Grant is the controller's permission to reboot a node.
+type Grant struct {
+	// ID is larger than that of each grant before.
+	ID int64 `json:"id"`
+	// BootID identifies the boot that may end. Under another one, this is no grant.
+	BootID string `json:"bootID"`
+	// Chosen is when the controller has chosen the node. It counts as unavailable from then on.
+	Chosen time.Time `json:"chosen"`
+	// Until is until when the agent may begin; zero if the node is only chosen.
+	Until time.Time `json:"until,omitzero"`
+	// Closes is when the window closes, and with it a drain; zero if none does.
+	Closes time.Time `json:"closes,omitzero"`
+	// IsOver is whether the controller has taken back the grant, or the choice.
+	IsOver bool `json:"over,omitempty"`
+	// Unanswered is how many choices in a row the agent did not answer in time.
+	Unanswered int `json:"unanswered,omitempty"`
+	// LastGranted is when the node was last granted a reboot, by this grant or one before.
+	LastGranted time.Time `json:"lastGranted,omitzero"`
+}
+
+// Record is what an agent says about its node.
+type Record struct {
+	// BootID identifies the boot in which this was written, and the one that should end if there is Work.
+	BootID string `json:"bootID"`
+	// Since is since when the node has needed a reboot, for whatever reason, or its agent has been unable;
+	// zero if neither is so.
+	Since time.Time `json:"since,omitzero"`
+	// Sentinel is when the sentinel file was last modified, which requests a reboot; zero if there is none.
+	Sentinel time.Time `json:"sentinel,omitzero"`
+	// Unable is why the agent cannot reboot the node, or not find out whether it should; empty if it can.
+	Unable string `json:"unable,omitempty"`
+
+	// ID is that of the newest grant that the agent has answered.
+	ID int64 `json:"id,omitempty"`
+	// Blocked is why the node cannot be drained for it; empty if it may be possible.
+	Blocked string `json:"blocked,omitempty"`
+	// IsDone is whether the agent is done with that grant. It never begins work for it again.
+	IsDone bool `json:"done,omitempty"`
+	// Work is what the agent does for that grant; nil if it has not begun, or is done.
+	Work *Work `json:"work,omitempty"`
+
+	// Finished is when the agent last finished a reboot.
+	Finished time.Time `json:"finished,omitzero"`
+	// Failures is how many times in a row a reboot was not possible, or did not help.
+	Failures int `json:"failures,omitempty"`
+	// NotBefore is when the next reboot may be granted after such a failure; Why is what has happened.
+	NotBefore time.Time `json:"notBefore,omitzero"`
+	Why       string    `json:"why,omitempty"`
+	// Failed is set if the last reboot command had no effect: somebody has to look into that.
+	Failed *Failure `json:"failed,omitempty"`
+}
+
+// Work is a reboot that an agent has begun. It can be continued after a restart.
+type Work struct {
+	// Since is when it began.
+	Since time.Time `json:"since"`
+	// Closes is that of the grant.
+	Closes time.Time `json:"closes,omitzero"`
+	// IsCordoned is whether the node's cordon is the agent's. It is written together with the cordon,
+	// and no other cordon is ever removed.
+	IsCordoned bool `json:"cordoned,omitempty"`
+	// Commanded is when the reboot command was run; zero if it was not.
+	Commanded time.Time `json:"commanded,omitzero"`
+}
+
+// Failure is a reboot command that had no effect: the node did not go down, or its sentinel file is
+// still there.
+type Failure struct {
+	// At is when the agent found that out.
+	At time.Time `json:"at"`
+	// Sentinel is when the sentinel file was last modified then; zero if there was none. While it is
+	// the same, it requests nothing.
+	Sentinel time.Time `json:"sentinel,omitzero"`
+	// Why is for people.
+	Why string `json:"why"`
+}
+
+// Wants reports whether the agent requests a reboot, because of the sentinel file.
+func (r Record) Wants() bool {
+	return !r.Sentinel.IsZero() && (r.Failed == nil || !r.Failed.Sentinel.Equal(r.Sentinel))
+}
+
+// Node is a Node with what its annotations say.
+type Node struct {
+	*corev1.Node
+	Grant  *Grant  // nil if it has none, or one that nobody can read
+	Record *Record // nil if it has none, or one that nobody can read
+}
+
+// Read reads the annotations of a Node.
+func Read(node *corev1.Node) Node {
+	return Node{node, read[Grant](node, Granted), read[Record](node, Agent)}
+}
+
+func read[T any](node *corev1.Node, annotation string) *T {
+	value := new(T)
+	if json.Unmarshal([]byte(node.Annotations[annotation]), value) != nil {
+		return nil
+	}
+	return value
+}
+
+// Encode returns a grant or a record as the value of its annotation.
+func Encode(of any) *string {
+	value, err := json.Marshal(of)
+	if err != nil {
+		panic(err) // times of four digits and strings can always be encoded
+	}
+	return new(string(value))
+}
+
+// Stage is how far a grant has come.
+type Stage int
+
+// The stages of a grant, in order. Except in the first one, the node counts as unavailable.
 const (
-	ReportEvery    = 30 * time.Second
-	ReportedWithin = 2 * time.Minute
+	NoGrant   Stage = iota // there is none, or it is over or done
+	Chosen                 // the node is chosen
+	MayReboot              // the agent may begin
+	AtWork                 // it has begun, and is not done
 )
 
-// IsNeeded reports whether someone has requested a reboot that has not been granted yet.
-func IsNeeded(node *corev1.Node) bool {
-	isYes, isClear := text.Answer(node.Annotations[Needed])
-	return has(node, Needed) && (isYes || !isClear)
+// Stage returns how far the node's grant has come.
+func (n Node) Stage() Stage {
+	switch grant, record := n.Grant, n.Record; {
+	case record != nil && record.Work != nil:
+		return AtWork
+	case grant == nil || grant.IsOver || record != nil && (record.BootID != grant.BootID || record.ID >= grant.ID && record.IsDone):
+		return NoGrant
+	case grant.Until.IsZero():
+		return Chosen
+	}
+	return MayReboot
+}
+
+// HasAnswered reports whether the node's agent has answered its newest grant, if that is for the present boot.
+func (n Node) HasAnswered() bool {
+	return n.Grant == nil || n.Record != nil && (n.Record.ID >= n.Grant.ID || n.Record.BootID != n.Grant.BootID)
+}
+
+// IsAsked reports whether people or tools request a reboot of the node.
+func (n Node) IsAsked() bool {
+	_, isThere := n.Annotations[Needed]
+	return isThere && !n.IsDeclined()
 }
 
 // IsDeclined reports whether someone has said that the node must not be rebooted.
-func IsDeclined(node *corev1.Node) bool {
-	isYes, isClear := text.Answer(node.Annotations[Needed])
-	return has(node, Needed) && isClear && !isYes
+func (n Node) IsDeclined() bool {
+	value, isThere := n.Annotations[Needed]
+	isYes, isClear := text.Answer(value)
+	return isThere && isClear && !isYes
 }
 
-// Reason is why an agent requests a reboot: a sentinel file.
-type Reason struct {
-	// At is since when.
-	At time.Time `json:"at"`
-	// BootID identifies the boot that should end.
-	BootID string `json:"bootID"`
+// IsNeeded reports whether someone requests a reboot of the node, and nobody has declined it: people,
+// or its agent. A node that is being deleted needs none.
+func (n Node) IsNeeded() bool {
+	isWanted := n.Record != nil && n.Record.Wants()
+	return (n.IsAsked() || isWanted) && !n.IsDeclined() && n.DeletionTimestamp == nil
 }
 
-// ReasonOf returns the reason that the node's agent has for a reboot; nil if it has none. A
-// reason that the agent has not written is about no boot.
-func ReasonOf(node *corev1.Node) *Reason {
-	value, ok := node.Annotations[Since]
-	if !ok {
-		return nil
-	}
-	r := &Reason{}
-	if err := json.Unmarshal([]byte(value), r); err != nil {
-		return &Reason{}
-	}
-	return r
-}
-
-// IsNext reports whether the controller has chosen the node.
-func IsNext(node *corev1.Node) bool { return has(node, Next) }
-
-// IsGranted reports whether the node may reboot, or is rebooting.
-func IsGranted(node *corev1.Node) bool { return has(node, Now) || has(node, InProgress) }
-
-// NotBefore returns the time before which the node must not be rebooted; zero if there is
-// none. An error means that the request cannot be parsed.
-func NotBefore(node *corev1.Node) (time.Time, error) {
-	value := node.Annotations[Needed]
-	if isYes, _ := text.Answer(value); isYes {
+// NotBefore returns the time before which people do not want the node to be rebooted; zero if there is
+// none. An error means that their request cannot be read.
+func (n Node) NotBefore() (time.Time, error) {
+	value := n.Annotations[Needed]
+	if _, isClear := text.Answer(value); isClear {
 		return time.Time{}, nil
 	}
 	at, isTime := Time(value)
@@ -125,66 +215,35 @@ func NotBefore(node *corev1.Node) (time.Time, error) {
 	return at, nil
 }
 
-// Until returns until when the agent may begin the reboot that was granted. It is zero if a
-// person has set Now to a value that means yes: such a grant has no end. With any other
-// value nothing is granted, and the error says why.
-func Until(node *corev1.Node) (time.Time, error) {
-	value := node.Annotations[Now]
-	if isYes, _ := text.Answer(value); isYes {
-		return time.Time{}, nil
-	}
-	until, isTime := Time(value)
-	if !isTime {
-		return time.Time{}, fmt.Errorf("%.60q, which is neither empty nor yes nor a time such as 2006-01-02T15:04:05Z", value)
-	}
-	return until, nil
-}
-
-// OverAt returns when a grant is over that was not used until then; zero if never, or if
-// there is none.
-func OverAt(node *corev1.Node) time.Time {
-	until, err := Until(node)
-	if !has(node, Now) || err != nil || until.IsZero() {
-		return time.Time{}
-	}
-	return until.Add(ClockSkew)
-}
-
-// LastGranted returns when the node was last granted a reboot; zero if never, or if that
-// is unknown.
-func LastGranted(node *corev1.Node) time.Time {
-	at, _ := Time(node.Annotations[Granted])
-	return at
+// IsDue reports whether someone requests a reboot of the node for now.
+func (n Node) IsDue(now time.Time) bool {
+	at, err := n.NotBefore()
+	return n.IsNeeded() && err == nil && !at.After(now)
 }
 
 // IsReady reports whether the node is Ready. A condition that is Unknown or missing means
 // that it is not.
-func IsReady(node *corev1.Node) bool {
-	ready := readiness(node)
+func (n Node) IsReady() bool {
+	ready := n.readiness()
 	return ready != nil && ready.Status == corev1.ConditionTrue
 }
 
 // ReadySince returns when the node became Ready, or ceased to be, according to its kubelet;
 // zero if the kubelet has never said.
-func ReadySince(node *corev1.Node) time.Time {
-	if ready := readiness(node); ready != nil {
+func (n Node) ReadySince() time.Time {
+	if ready := n.readiness(); ready != nil {
 		return ready.LastTransitionTime.Time
 	}
 	return time.Time{}
 }
 
-func readiness(node *corev1.Node) *corev1.NodeCondition {
-	for i, c := range node.Status.Conditions {
+func (n Node) readiness() *corev1.NodeCondition {
+	for i, c := range n.Status.Conditions {
 		if c.Type == corev1.NodeReady {
-			return &node.Status.Conditions[i]
+			return &n.Status.Conditions[i]
 		}
 	}
 	return nil
-}
-
-func has(node *corev1.Node, annotation string) bool {
-	_, ok := node.Annotations[annotation]
-	return ok
 }
 
 // Time returns the time (RFC 3339) in the value of an annotation, and whether it is one.

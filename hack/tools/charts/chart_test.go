@@ -202,7 +202,7 @@ func build(t *testing.T, source string) string {
 var elsewhere = []string{
 	// Templates set them, or what their defaults are made of.
 	"namespace", "leader-elect-resource-name", "tls-cert-file", "tls-private-key-file",
-	"lease-namespace", "node-name", "sentinel-file", "sentinel-state", "watch-sentinel", "boot-id-file", "agent-namespace",
+	"lease-namespace", "node-name", "sentinel-file", "sentinel-state", "watch-sentinel", "boot-id-file", "prometheus-config",
 	// Probes, Service and NetworkPolicy know their defaults.
 	"bind-address", "insecure-bind-address",
 	// Two replicas need it, and one is not harmed.

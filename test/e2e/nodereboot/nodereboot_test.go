@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -57,7 +56,7 @@ func newMachine(t *testing.T, l *lab.Lab, node string, flags ...string) *machine
 	m.write(kubeconfig, fmt.Sprintf(`{apiVersion: v1, kind: Config, current-context: x, contexts: [{name: x, context: {cluster: c, user: a}}],
 		clusters: [{name: c, cluster: {server: %q, insecure-skip-tls-verify: true}}], users: [{name: a, user: {token: %q}}]}`, l.RESTConfig().Host, tokenOf(t, l, node)))
 	m.agent = l.NewProgram(binary, append([]string{
-		"-kubeconfig=" + kubeconfig, "-node-name=" + node, "-lease-namespace=" + agentNamespace, "-boot-id-file=" + m.boot,
+		"-kubeconfig=" + kubeconfig, "-node-name=" + node, "-boot-id-file=" + m.boot,
 		"-sentinel-file=" + filepath.Join(dir, "reboot-required"), "-look-every=200ms", "-reboot-command=" + script, "-drain-force",
 	}, flags...)...)
 	return m
@@ -132,8 +131,8 @@ func (m *machine) pod(labels map[string]string) {
 
 // isDone returns nil if no reboot is requested, granted or in progress.
 func (m *machine) isDone() error {
-	node := m.get()
-	if request.IsNeeded(node) || request.IsGranted(node) {
+	node := request.Read(m.get())
+	if node.IsNeeded() || node.Stage() != request.NoGrant {
 		return fmt.Errorf("its annotations are %v", node.Annotations)
 	}
 	return nil
@@ -165,12 +164,12 @@ func protect(t *testing.T, l *lab.Lab, node string) {
   validations: [{expression: "!has(object.metadata.annotations) || !('%s' in object.metadata.annotations)", message: hands off}]}}
 ---
 {apiVersion: admissionregistration.k8s.io/v1, kind: ValidatingAdmissionPolicyBinding, metadata: {name: protected},
-  spec: {policyName: protected, validationActions: [Deny]}}`, node, request.Next)
+  spec: {policyName: protected, validationActions: [Deny]}}`, node, request.Granted)
 	if _, err := l.TryKubectl(t.Context(), policy, "apply", "--filename=-"); err != nil {
 		t.Fatal(err)
 	}
 	lab.Eventually(t, "the policy protects "+node, func() error {
-		_, err := l.TryKubectl(t.Context(), "", "annotate", "node", node, "--dry-run=server", request.Next+"=")
+		_, err := l.TryKubectl(t.Context(), "", "annotate", "node", node, "--dry-run=server", request.Granted+"=")
 		if err == nil || !strings.Contains(err.Error(), "hands off") {
 			return fmt.Errorf("it does not: %w", err)
 		}
@@ -241,6 +240,42 @@ func TestNodeRebootRespectsDisruptionBudgets(t *testing.T) {
 	}
 }
 
+// A node with a Pod that must not be evicted, and one whose agent cannot reboot it, wait and say why. Nobody is
+// evicted, and no node is cordoned. The first one reboots when the Pod is gone.
+func TestNodesThatCannotReboot(t *testing.T) {
+	t.Parallel()
+	l := newNodes(t, 2)
+	l.StartController(t, "-max-unavailable=2")
+	blocked := newMachine(t, l, "node-1", "-drain-force=false")
+	unable := newMachine(t, l, "node-2", "-reboot-command=/no/such/program")
+	for _, m := range []*machine{blocked, unable} {
+		m.pod(nil)
+		m.ask()
+		m.agent.StartForTest(t)
+	}
+	told := func(node string, words ...string) {
+		t.Helper()
+		lab.Eventually(t, fmt.Sprintf("an event about %s says %q", node, words), func() error {
+			said, err := l.TryKubectl(t.Context(), "", "get", "events", "--field-selector=involvedObject.kind=Node,involvedObject.name="+node+",reason=RebootWaiting")
+			if err == nil && !lab.ContainsAll(said, words...) {
+				return fmt.Errorf("the events are %s", said)
+			}
+			return err
+		})
+	}
+	told("node-1", "(DrainBlocked)", "default/on-node-1 has no controller")
+	told("node-2", "(AgentUnable)", "/no/such/program")
+	for _, m := range []*machine{blocked, unable} {
+		_, err := l.Kube.CoreV1().Pods("default").Get(t.Context(), "on-"+m.node, metav1.GetOptions{})
+		if err != nil || m.reboots() > 0 || m.get().Spec.Unschedulable {
+			t.Errorf("%s was rebooted %d times, is cordoned: %t, and its Pod: %v", m.node, m.reboots(), m.get().Spec.Unschedulable, err)
+		}
+	}
+	lab.Kubectl(t, l, "delete", "pod", "on-node-1", "--namespace=default")
+	blocked.goDown()
+	lab.Eventually(t, "the reboot is done", blocked.isDone)
+}
+
 // The agent's token is good only for its own Node, and there only for what the agent
 // does.
 func TestNodeRebootAgentIsKeptToItsNode(t *testing.T) {
@@ -263,7 +298,7 @@ func TestNodeRebootAgentIsKeptToItsNode(t *testing.T) {
 			return nil
 		})
 	}
-	requireForbidden("another node's record", func() error { return try(agent, "node-2", annotate(request.InProgress, "x")) })
+	requireForbidden("another node's record", func() error { return try(agent, "node-2", annotate(request.Agent, "x")) })
 	const (
 		others = "may not write to other nodes"
 		rest   = "may only change its own annotations and the cordon of its Node"
@@ -275,21 +310,17 @@ func TestNodeRebootAgentIsKeptToItsNode(t *testing.T) {
 		patch  string
 		want   string // part of the refusal; empty if allowed
 	}{
-		{"another node's record", agent, "node-2", annotate(request.InProgress, "x"), others},
+		{"another node's record", agent, "node-2", annotate(request.Agent, "x"), others},
 		{"another node's cordon", agent, "node-2", `{"spec":{"unschedulable":true}}`, others},
-		{"a token of no node", stray, "node-1", annotate(request.InProgress, "x"), others},
-		{"its own permission", agent, "node-1", annotate(request.Now, "x"), "may not grant itself"},
+		{"a token of no node", stray, "node-1", annotate(request.Agent, "x"), others},
+		{"its own request", agent, "node-1", annotate(request.Needed, ""), "may only remove the request"},
+		{"its own grant", agent, "node-1", annotate(request.Granted, "x"), rest},
 		{"someone else's annotation", agent, "node-1", annotate("k8s.ovn.org/x", "x"), rest},
-		{"what it tries before it reports", agent, "node-1", annotate("controller.nicoleh.io/try", "x"), rest},
 		{"a label", agent, "node-1", `{"metadata":{"labels":{"example.com/x":"x"}}}`, rest},
 		{"an owner", agent, "node-1", `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"Node","name":"gone","uid":"gone"}]}}`, "is forbidden"},
 		{"its place at the cloud", agent, "node-1", `{"spec":{"providerID":"x"}}`, rest},
-		{"its turn", agent, "node-1", annotate(request.Next, "x"), rest},
 		{"a taint", agent, "node-1", `{"spec":{"taints":[{"key":"example.com/x","effect":"NoExecute"}]}}`, rest},
-		{"its own request", agent, "node-1", annotate(request.Needed, ""), ""},
-		{"its own reason", agent, "node-1", annotate(request.Since, "x"), ""},
-		{"its own failure", agent, "node-1", annotate(request.Failed, "x"), ""},
-		{"its own record", agent, "node-1", annotate(request.InProgress, "x"), ""},
+		{"its own record", agent, "node-1", annotate(request.Agent, "x"), ""},
 		{"its own cordon", agent, "node-1", `{"spec":{"unschedulable":true}}`, ""},
 	} {
 		err := try(tt.client, tt.node, tt.patch)
@@ -313,18 +344,6 @@ func TestNodeRebootAgentIsKeptToItsNode(t *testing.T) {
 	}
 	requireForbidden("an event about another Node", func() error { return say("node-2", "reboot-agent") })
 	requireForbidden("an event in the name of another component", func() error { return say("node-1", "kubelet") })
-	leases := agent.CoordinationV1().Leases(agentNamespace)
-	report := func(name string) error {
-		_, err := leases.Create(t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
-		return err
-	}
-	if err := report("node-1"); err != nil {
-		t.Errorf("its own Lease: %v", err)
-	}
-	requireForbidden("another agent's Lease", func() error { return report("node-2") })
-	if _, err := leases.Patch(t.Context(), "node-1", types.MergePatchType, []byte(`{"spec":{"holderIdentity":"x"}}`), metav1.PatchOptions{}); err != nil {
-		t.Errorf("renewing its own Lease: %v", err)
-	}
 	if err := agent.CoreV1().Nodes().Delete(t.Context(), "node-1", metav1.DeleteOptions{}); !apierrors.IsForbidden(err) {
 		t.Errorf("deleting its own node: %v", err)
 	}
