@@ -71,7 +71,7 @@ func testGrantIsTakenBack(t *testing.T, s *scripted) {
 		"Normal RebootGranted Reboot granted: at most 1 of 2 nodes may be unavailable",
 		"Normal RebootWaiting Waiting to reboot (BudgetIsUsedUp): of 2 nodes at most 1 may be unavailable, and 1 other is: a (Granted)",
 		"Warning RebootTakenBack The grant was not used until " + granted.Grant.Until.Format(time.RFC3339) + ", or is no longer wanted; it was taken back",
-		"Normal RebootWaiting Waiting to reboot (BudgetIsUsedUp): of 2 nodes at most 1 may be unavailable, and 1 other is: b (Chosen)",
+		"Normal RebootWaiting Waiting to reboot (AgentSilent): its agent has not begun the reboot that was granted at " + granted.Grant.LastGranted.Format(time.RFC3339),
 		"Normal RebootGranted Reboot granted: at most 1 of 2 nodes may be unavailable",
 	}
 	if diff := cmp.Diff(want, s.events()); diff != "" {

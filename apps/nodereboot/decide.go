@@ -33,7 +33,7 @@ type Refusal struct {
 	Action Action    // which write was refused
 	Note   string    // for people
 	Until  time.Time // until when the node is passed over
-	Times  int       // how often, since a write has succeeded
+	Times  int       // how often, since the node was last granted a reboot, or has needed none
 }
 
 // lasts reports whether a node waits because of that: it is worth telling from the second time on, also while
@@ -98,12 +98,12 @@ const (
 	AgentUnable    = "AgentUnable"    // its agent cannot reboot it
 	AlertFires     = "AlertFires"     // an alert is firing that holds reboots back
 	AlertsUnknown  = "AlertsUnknown"  // Prometheus does not say whether one is
+	AttemptFailed  = "AttemptFailed"  // the last attempt failed or did not help, and the next one comes later
 	BadTime        = "BadTime"        // the time for which the reboot was requested cannot be parsed
 	BudgetIsZero   = "BudgetIsZero"   // nothing is ever granted
 	BudgetIsUsedUp = "BudgetIsUsedUp" // as many nodes are unavailable as may be
 	Declined       = "Declined"       // someone has said no; only the metric for a single node has it
 	DrainBlocked   = "DrainBlocked"   // a Pod on the node must not be evicted
-	DrainFailed    = "DrainFailed"    // the node could not be drained, and is tried again later
 	NotBefore      = "NotBefore"      // the reboot was requested for a later time
 	PodsUnknown    = "PodsUnknown"    // the API server does not say whether such a Pod runs
 	PodRuns        = "PodRuns"        // a Pod that must not be disturbed runs on the node
@@ -141,8 +141,13 @@ func Decide(o Observed) Decision {
 	var turns, chosen []request.Node
 	for _, node := range o.Nodes {
 		stage, refusal := node.Stage(), o.Refusals[node.UID]
-		if refusal.lasts() && (stage == request.Chosen || stage == request.MayReboot) {
-			d.Waiting = append(d.Waiting, Waiting{node, Refused, refusal.Note})
+		if stage == request.Chosen || stage == request.MayReboot { // it waits as before while it is tried again
+			switch {
+			case refusal.lasts():
+				d.Waiting = append(d.Waiting, Waiting{node, Refused, refusal.Note})
+			case node.Grant.Unanswered > 0:
+				d.Waiting = append(d.Waiting, Waiting{node, AgentSilent, "its agent has not answered, or not begun, before"})
+			}
 		}
 		switch stage {
 		case request.Chosen:
@@ -194,7 +199,7 @@ func (d *Decision) decideChosen(o Observed, budgets []budget, chosen []request.N
 			d.RequeueAfter = pace.Sooner(d.RequeueAfter, grant.Chosen.Add(answerWithin).Sub(o.Now))
 		default:
 			now := o.Now.UTC().Truncate(time.Second)
-			grant.LastGranted, grant.Unanswered = now, 0
+			grant.LastGranted = now
 			grant.Until, grant.Closes = now.Add(request.GrantFor), o.closes
 			if !grant.Closes.IsZero() && grant.Closes.Before(grant.Until) {
 				grant.Until = grant.Closes
@@ -218,7 +223,7 @@ func (d *Decision) decideTurns(o Observed, budgets []budget, turns []request.Nod
 			next := request.Grant{BootID: record.BootID, Chosen: o.Now.UTC().Truncate(time.Second)}
 			if last := node.Grant; last != nil {
 				id, next.LastGranted = last.ID, last.LastGranted
-				if !node.HasAnswered() {
+				if !node.HasAnswered() || node.IsUnused() {
 					next.Unanswered = last.Unanswered
 				}
 			}
@@ -244,16 +249,21 @@ func cannotReboot(node request.Node) bool {
 	return record != nil && (record.Unable != "" || record.Failed != nil) && !node.IsDeclined() && node.DeletionTimestamp == nil
 }
 
-// takeBack takes back a grant that is over, or that nobody wants any more.
+// takeBack takes back a grant that is over, that the agent cannot use, or that nobody wants any more.
 func (d *Decision) takeBack(o Observed, node request.Node) {
 	grant := *node.Grant
 	left := o.until(grant.Until.Add(request.ClockSkew), request.GrantFor+request.ClockSkew)
-	if left == 0 || !node.IsDue(o.Now.Add(request.ClockSkew)) {
-		grant.IsOver = true
-		d.step(o, TakeBack, node, grant)
+	reason, _, _ := o.ownObstacle(node)
+	switch {
+	case left == 0:
+		grant.Unanswered++
+	case reason == AgentUnable, reason == DrainBlocked, !node.IsDue(o.Now.Add(request.ClockSkew)):
+	default:
+		d.RequeueAfter = pace.Sooner(d.RequeueAfter, left)
 		return
 	}
-	d.RequeueAfter = pace.Sooner(d.RequeueAfter, left)
+	grant.IsOver = true
+	d.step(o, TakeBack, node, grant)
 }
 
 // step adds a step, unless it was refused a short time ago.
@@ -267,9 +277,15 @@ func (d *Decision) step(o Observed, action Action, node request.Node, grant requ
 	return true
 }
 
-// byTurn compares nodes by their turns.
+// byTurn compares nodes by their turns. Those whose agent did not answer, or not begin, come last.
 func (o Observed) byTurn(a, b request.Node) int {
-	return cmp.Or(o.lastGranted(a).Compare(o.lastGranted(b)), cmp.Compare(a.Name, b.Name))
+	unanswered := func(node request.Node) uint {
+		if node.Grant != nil && (!node.HasAnswered() || node.IsUnused()) {
+			return node.Grant.Unanswered
+		}
+		return 0
+	}
+	return cmp.Or(cmp.Compare(unanswered(a), unanswered(b)), o.lastGranted(a).Compare(o.lastGranted(b)), cmp.Compare(a.Name, b.Name))
 }
 
 // obstacle returns why a node that needs a reboot has to wait; empty if it does not. The obstacle may be gone
@@ -327,22 +343,28 @@ func (o Observed) ownObstacle(node request.Node) (reason, note string, requeueAf
 		return AgentSilent, "no agent has written its record on this node", 0
 	case !node.HasAnswered() && (o.untilSilent(node) > 0) == node.Grant.IsOver:
 		return AgentSilent, "its agent has not answered since " + node.Grant.Chosen.UTC().Format(time.RFC3339), o.untilSilent(node)
+	case node.IsUnused() && node.Grant.Unanswered > 0 && o.untilSilent(node) > 0:
+		return AgentSilent, "its agent has not begun the reboot that was granted at " + node.Grant.LastGranted.UTC().Format(time.RFC3339), o.untilSilent(node)
 	case node.Grant != nil && node.Grant.ID == record.ID && !record.IsDone && record.Blocked != "":
 		return DrainBlocked, record.Blocked, 0
 	case o.until(record.NotBefore, maxPause) > 0:
-		return DrainFailed, fmt.Sprintf("%s; the next attempt is not before %s", record.Why, record.NotBefore.UTC().Format(time.RFC3339)), o.until(record.NotBefore, maxPause)
+		return AttemptFailed, fmt.Sprintf("%s; the next attempt is not before %s", record.Why, record.NotBefore.UTC().Format(time.RFC3339)), o.until(record.NotBefore, maxPause)
 	}
 	return "", "", 0
 }
 
 // untilSilent returns how much longer the agent has to answer; or after that, how much longer the node waits
-// because it did not.
+// because it did not answer, or not begin.
 func (o Observed) untilSilent(node request.Node) time.Duration {
-	wait := answerWithin
-	if node.Grant.IsOver {
-		wait = min(answerWithin<<min(node.Grant.Unanswered, 16), maxPause)
+	grant, wait := node.Grant, answerWithin
+	from := grant.Chosen
+	if grant.IsOver {
+		wait = min(answerWithin<<min(grant.Unanswered, 16), maxPause)
 	}
-	return o.until(node.Grant.Chosen.Add(wait), wait)
+	if node.IsUnused() {
+		from = grant.Until
+	}
+	return o.until(from.Add(wait), wait)
 }
 
 // until returns how long it takes until a time that is no further away than that; zero if it has passed, or

@@ -130,10 +130,13 @@ func parseNode(t *testing.T, d *datadriven.TestData, o *Observed, name string, a
 			hasGrant, r.ID, g.Until = true, 1, at(t, d, value)
 			g.LastGranted = g.Until.Add(-request.GrantFor)
 		},
-		"rebooting":    func(string) { hasGrant, r.ID, r.Work = true, 1, &request.Work{Since: noon} },
-		"done":         func(string) { r.ID, r.IsDone = 1, true },
-		"over":         func(string) { hasGrant, g.IsOver = true, true },
-		"unanswered":   func(value string) { g.Unanswered, _ = strconv.Atoi(value) },
+		"rebooting": func(string) { hasGrant, r.ID, r.Work = true, 1, &request.Work{Since: noon} },
+		"done":      func(string) { r.ID, r.IsDone = 1, true },
+		"over":      func(string) { hasGrant, g.IsOver = true, true },
+		"unanswered": func(value string) {
+			times, _ := strconv.ParseUint(value, 10, 0)
+			g.Unanswered = uint(times)
+		},
 		"last-granted": func(value string) { hasGrant, g.IsOver, r.ID, g.LastGranted = true, true, 1, at(t, d, value) },
 		"finished":     func(value string) { r.Finished = at(t, d, value) },
 		"drain-failed": func(value string) { r.NotBefore, r.Why = at(t, d, value), "the node could not be drained" },

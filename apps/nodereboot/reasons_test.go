@@ -12,7 +12,7 @@ import (
 // The alerts and the dashboard ask for reasons by their names, and README lists them all.
 func TestReasonsAreNamed(t *testing.T) {
 	waiting := []string{
-		AgentSilent, AgentUnable, AlertFires, AlertsUnknown, BadTime, BudgetIsUsedUp, BudgetIsZero, DrainBlocked, DrainFailed, NotBefore,
+		AgentSilent, AgentUnable, AlertFires, AlertsUnknown, AttemptFailed, BadTime, BudgetIsUsedUp, BudgetIsZero, DrainBlocked, NotBefore,
 		PodRuns, PodsUnknown, RebootFailed, Refused, TooSoon, WindowClosed,
 	}
 	unavailable := []string{Chosen, Granted, Rebooting, NotReady, Cordoned, Settling}

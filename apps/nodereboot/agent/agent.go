@@ -21,8 +21,8 @@
 // # Steps
 //
 // decide.go says which step comes next; it is pure. Answer, Begin, Drain, Reboot and Finish follow each
-// other. GiveUp replaces the last two if the node cannot be drained in time, or has the
-// same boot ID when the reboot timeout has passed.
+// other. GiveUp replaces the last two if the node cannot be drained in time or must not be rebooted any
+// more, or has the same boot ID when the reboot timeout has passed.
 package agent
 
 import (
@@ -190,7 +190,10 @@ func (a *Agent) act(ctx context.Context, node *corev1.Node, d Decision) (*corev1
 		if !a.config.Drain {
 			message = "The node is being rebooted, without a drain"
 		}
-		a.record(ctx, node, corev1.EventTypeNormal, ReasonRebooting, message)
+		if !a.drain.isSaid { // The write may have to be repeated.
+			a.drain.isSaid = true
+			a.record(ctx, node, corev1.EventTypeNormal, ReasonRebooting, message)
+		}
 	default:
 	}
 	after, err := a.write(ctx, node, d)

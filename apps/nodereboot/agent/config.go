@@ -61,6 +61,8 @@ func (c Config) Validate() error {
 		return fmt.Errorf("-node-name or $NODE_NAME must name the node that the agent runs on, and is %q", c.NodeName)
 	case c.LookEvery <= 0 || limits.Drain <= 0 || limits.Reboot <= 0 || limits.RetryAfter <= 0:
 		return errors.New("-look-every, -drain-timeout, -reboot-timeout and -retry-after must be positive")
+	case limits.RetryAfter > MaxRetryAfter:
+		return fmt.Errorf("-retry-after must not be longer than %s", MaxRetryAfter)
 	}
 	return nil
 }

@@ -47,8 +47,11 @@ type Limits struct {
 	RetryAfter time.Duration // from giving up to the next attempt; it doubles each time, up to a day
 }
 
-// maxRetryAfter is how long a node waits at most after a drain that has failed.
-const maxRetryAfter = 24 * time.Hour
+// MaxRetryAfter is how long a node waits at most after an attempt that has failed.
+const MaxRetryAfter = 24 * time.Hour
+
+// recordFor is how long after a drain the reboot command is still run, which first has to be recorded.
+const recordFor = 10 * time.Minute
 
 // Step is what the agent does next.
 type Step string
@@ -151,7 +154,7 @@ func (o Observed) refresh(r request.Record) request.Record {
 
 // failed returns the record with one more failure. The node waits, twice as long after each in a row.
 func (o Observed) failed(r request.Record, why string) request.Record {
-	pause := min(o.Limits.RetryAfter<<min(r.Failures, 16), maxRetryAfter)
+	pause := min(o.Limits.RetryAfter<<min(r.Failures, 16), MaxRetryAfter)
 	r.Failures++
 	r.NotBefore, r.Why = o.Now.Add(pause).UTC().Truncate(time.Second), why
 	return r
@@ -203,29 +206,34 @@ func working(o Observed, r request.Record) Decision {
 	if !r.Work.Commanded.IsZero() {
 		return commanded(o, r)
 	}
+	if !o.IsBlind { // the file may be gone, and with it the request
+		r.Sentinel = o.Sentinel.UTC()
+		o.Node.Record = &r
+	}
 	latest := r.Work.Since.Add(o.Limits.Drain)
 	if o.Drain.LeavesBy.After(latest) {
 		latest = o.Drain.LeavesBy
 	}
+	obstacle := cmp.Or(o.Drain.Obstacle, "how far the drain came is not known")
 	switch {
 	case o.Unable != "":
 		return giveUp(o, r, "the agent cannot reboot the node: "+o.Unable)
 	case !o.Node.IsDue(o.Now.Add(request.ClockSkew)):
 		return giveUp(o, r, "nobody requests a reboot for now any more")
 	case o.Blocked != nil && *o.Blocked != "":
-		return giveUp(o, r, *o.Blocked)
+		return giveUpFor(o, r, *o.Blocked)
 	case o.isClosed(r.Work.Closes):
-		return giveUp(o, r, "the window has closed; "+cmp.Or(o.Drain.Obstacle, "how far the drain came is not known"))
+		return giveUpFor(o, r, "the window has closed; "+obstacle)
 	case !o.Node.Spec.Unschedulable:
-		r = o.failed(r, "somebody has uncordoned the node")
-		return giveUp(o, r, r.Why)
-	case o.Drain.IsDone:
+		return giveUpFor(o, r, "somebody has uncordoned the node")
+	case o.Drain.IsDone && o.Now.Before(latest.Add(recordFor)):
 		return o.reboot(r)
-	case o.Now.Before(latest) || o.Drain.Obstacle == "": // A new process looks before it gives up.
+	case !o.Drain.IsDone && (o.Now.Before(latest) || o.Drain.Obstacle == ""): // A new process looks before it gives up.
 		return Decision{Step: Drain}
+	case o.Drain.IsDone:
+		return giveUpFor(o, r, fmt.Sprintf("the node was drained, and the reboot command could not be recorded for %s", recordFor))
 	}
-	r = o.failed(r, fmt.Sprintf("the node could not be drained within %s: %s", o.Limits.Drain, o.Drain.Obstacle))
-	return giveUp(o, r, r.Why)
+	return giveUpFor(o, r, fmt.Sprintf("the node could not be drained within %s: %s", o.Limits.Drain, obstacle))
 }
 
 // reboot records that the command is run before it is run, so that nobody who reads the record runs it
@@ -256,6 +264,11 @@ func disown(r request.Record) Decision {
 	work := *r.Work
 	work.IsCordoned, r.Work = false, &work
 	return Decision{Step: Disown, Record: &r}
+}
+
+// giveUpFor ends the work without a reboot, which is attempted again later.
+func giveUpFor(o Observed, r request.Record, why string) Decision {
+	return giveUp(o, o.failed(r, why), why)
 }
 
 // giveUp ends the work without a reboot.

@@ -92,7 +92,8 @@ func (s *story) happens(d *datadriven.TestData, word, value string) {
 		"ready":       func() { s.node = withAnnotations(newNode(s.BootID), s.node) },
 		"failures": func() {
 			record := request.Read(s.node).Record
-			record.Failures, _ = strconv.Atoi(value)
+			failures, _ := strconv.ParseUint(value, 10, 0)
+			record.Failures = uint(failures)
 			s.node.Annotations[request.Agent] = *request.Encode(record)
 		},
 		"old-kubelet":   func() { s.node.Status.Conditions[0].Status = corev1.ConditionTrue },

@@ -29,6 +29,8 @@ const (
 	drainAttempt = 20 * time.Second
 	// drainPatience is how long a drain may wait before an event says what for.
 	drainPatience = time.Minute
+	// tellEvery is how often that is said again.
+	tellEvery = 30 * time.Minute
 	// detachFor is how long volumes may take to detach after the last Pod has ended.
 	detachFor = 2 * time.Minute
 )
@@ -38,7 +40,8 @@ type drain struct {
 	Drained
 	pods    sets.Set[types.UID] // those that were there when the drain began; nil before
 	emptyAt time.Time           // since when none of them is left; zero before
-	isTold  bool                // whether an event says what it waits for
+	toldAt  time.Time           // when an event has last said what it waits for; zero before
+	isSaid  bool                // whether an event says that it is done, and the node is being rebooted
 }
 
 // look returns why kubectl drain would refuse the node, because of the first such Pod; empty if it would
@@ -123,7 +126,7 @@ func (a *Agent) drainNode(ctx context.Context, node *corev1.Node) (blocked *stri
 }
 
 // wait notes what the drain waits for; nothing means that it is done. A drain may never succeed, so an
-// event says it after a while, once for each reboot.
+// event says it after a while, and again every half hour.
 func (a *Agent) wait(ctx context.Context, node *corev1.Node, obstacles []string, leavesBy time.Time) {
 	a.drain.Drained = Drained{IsDone: len(obstacles) == 0, LeavesBy: leavesBy}
 	if a.drain.IsDone {
@@ -131,8 +134,8 @@ func (a *Agent) wait(ctx context.Context, node *corev1.Node, obstacles []string,
 	}
 	a.drain.Obstacle = text.Clip(strings.Join(obstacles, "; "), maxMessage/2)
 	klog.FromContext(ctx).Info("Node not drained yet", "obstacles", obstacles)
-	if record := request.Read(node).Record; !a.drain.isTold && record != nil && record.Work != nil && time.Since(record.Work.Since) > drainPatience {
-		a.drain.isTold = true
+	if record := request.Read(node).Record; record != nil && record.Work != nil && time.Since(record.Work.Since) > drainPatience && time.Since(a.drain.toldAt) > tellEvery {
+		a.drain.toldAt = time.Now()
 		a.record(ctx, node, corev1.EventTypeWarning, ReasonDrainWaits, "The node is not drained yet: "+a.drain.Obstacle)
 	}
 }

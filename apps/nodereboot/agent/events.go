@@ -39,8 +39,11 @@ func whyGivenUp(d Decision) string {
 // recordFinished records that the node is back.
 func (a *Agent) recordFinished(ctx context.Context, node *corev1.Node, d Decision) {
 	eventType, message := corev1.EventTypeNormal, "The node was rebooted and is Ready"
-	if d.Record.Failed != nil {
+	switch r := d.Record; {
+	case r.Failed != nil:
 		eventType, message = corev1.EventTypeWarning, fmt.Sprintf("%s, but %s is still there and requests no other reboot until someone modifies or removes it", message, a.config.SentinelFile)
+	case r.Why != "":
+		eventType, message = corev1.EventTypeWarning, fmt.Sprintf("%s, but %s; the next reboot is not before %s", message, r.Why, r.NotBefore.Format(time.RFC3339))
 	}
 	a.record(ctx, node, eventType, ReasonFinished, message)
 }

@@ -55,8 +55,8 @@ type Grant struct {
 	Closes time.Time `json:"closes,omitzero"`
 	// IsOver is whether the controller has taken back the grant, or the choice.
 	IsOver bool `json:"over,omitempty"`
-	// Unanswered is how many choices in a row the agent did not answer in time.
-	Unanswered int `json:"unanswered,omitempty"`
+	// Unanswered is how many grants in a row the agent did not answer, or not use, in time.
+	Unanswered uint `json:"unanswered,omitempty"`
 	// LastGranted is when the node was last granted a reboot, by this grant or one before.
 	LastGranted time.Time `json:"lastGranted,omitzero"`
 }
@@ -85,7 +85,7 @@ type Record struct {
 	// Finished is when the agent last finished a reboot.
 	Finished time.Time `json:"finished,omitzero"`
 	// Failures is how many times in a row a reboot was not possible, or did not help.
-	Failures int `json:"failures,omitempty"`
+	Failures uint `json:"failures,omitempty"`
 	// NotBefore is when the next reboot may be granted after such a failure; Why is what has happened.
 	NotBefore time.Time `json:"notBefore,omitzero"`
 	Why       string    `json:"why,omitempty"`
@@ -132,7 +132,11 @@ type Node struct {
 
 // Read reads the annotations of a Node.
 func Read(node *corev1.Node) Node {
-	return Node{node, read[Grant](node, Granted), read[Record](node, Agent)}
+	record := read[Record](node, Agent)
+	if record != nil && record.BootID == "" && record.Unable == "" {
+		record = nil // no agent has written that
+	}
+	return Node{node, read[Grant](node, Granted), record}
 }
 
 func read[T any](node *corev1.Node, annotation string) *T {
@@ -174,6 +178,12 @@ func (n Node) Stage() Stage {
 		return Chosen
 	}
 	return MayReboot
+}
+
+// IsUnused reports whether a grant of the present boot is over that the agent has answered, and not begun to use.
+func (n Node) IsUnused() bool {
+	grant, record := n.Grant, n.Record
+	return grant != nil && grant.IsOver && !grant.Until.IsZero() && record != nil && record.BootID == grant.BootID && record.ID == grant.ID && !record.IsDone
 }
 
 // HasAnswered reports whether the node's agent has answered its newest grant, if that is for the present boot.
