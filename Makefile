@@ -45,9 +45,6 @@ apps = $(notdir $(wildcard apps/*))
 # go test in a directory, and then the slowest tests.
 go_test = hack/test.sh $(1) $(if $(RUN),-run '$(RUN)') $(TESTFLAGS)
 
-# Targets that only the template of forks has.
--include hack/template.mk
-
 ##@ Everyday
 
 .PHONY: help
@@ -105,7 +102,7 @@ test-all: test test-side-by-side test-e2e test-api test-remove ## All of them
 .PHONY: test-side-by-side
 test-side-by-side: ## Most of them, four at a time
 	$(MAKE) --jobs=4 $(if $(filter output-sync,$(.FEATURES)),--output-sync) \
-		faults $(template_tests) test-race test-install test-local-cluster test-monitoring
+		faults test-race test-install test-local-cluster test-monitoring
 
 .PHONY: test-race
 test-race: ## Tests that need no cluster, with the race detector
