@@ -14,7 +14,7 @@
 //   - The rules, which say what to do about an object, are not in the kit. They are pure
 //     functions in a decide.go next to each controller; those of controller.go have a package
 //     of their own.
-//   - Your controller is a program of its own. docs/add-a-controller.md says what belongs to it.
+//   - Your controller is a program of its own. docs/write-a-controller.md says what belongs to it.
 //
 // # Packages
 //
