@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"syscall"
@@ -38,6 +39,15 @@ const (
 	errorOutput = 30               // lines of output that a failed build's error quotes
 )
 
+// buildEnv has the values of hack/build.env, the environment in which every program of the
+// repository is compiled, so that all of them find each other's packages in Go's cache.
+var buildEnv = []string{
+	"CGO_ENABLED=0",
+	"GOFLAGS=-trimpath -buildvcs=false -mod=readonly -gcflags=all=-dwarf=false",
+	"GOWORK=off",
+	"GOGC=400",
+}
+
 // Programs are the programs of a cluster.
 type Programs struct {
 	Components map[string]string // shell commands, by the names of the components
@@ -48,24 +58,20 @@ type Programs struct {
 // minutes, and writes its progress to the log. With anyKubectl, kubectl is not compiled if
 // there is one on the PATH that Kubernetes supports with this version of the API server.
 func Ensure(ctx context.Context, anyKubectl bool, log io.Writer) (Programs, error) {
-	dir, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", module).Output()
-	if err != nil {
-		return Programs{}, fmt.Errorf("finding the module %s, in which or in a module that replaces it this must run: %w", module, err)
-	}
-	return ensure(ctx, filepath.Join(strings.TrimSpace(string(dir)), "..", ".."), anyKubectl, log)
-}
-
-func ensure(ctx context.Context, root string, anyKubectl bool, log io.Writer) (Programs, error) {
-	env, err := buildEnv(root)
+	source, err := sourceDir(ctx)
 	if err != nil {
 		return Programs{}, err
 	}
-	source, assets := filepath.Join(root, "hack", "local-cluster", "parts"), os.Getenv(AssetsEnv)
+	return ensure(ctx, source, anyKubectl, log)
+}
+
+func ensure(ctx context.Context, source string, anyKubectl bool, log io.Writer) (Programs, error) {
+	assets := os.Getenv(AssetsEnv)
 	version, err := versionOf(source)
 	if err != nil {
 		return Programs{}, err
 	}
-	dir, err := cacheDir(version, source, runtime.Version(), runtime.GOOS, runtime.GOARCH, env, linkFlags(version))
+	dir, err := cacheDir(version, source, runtime.Version(), runtime.GOOS, runtime.GOARCH, buildEnv, linkFlags(version))
 	if err != nil {
 		return Programs{}, err
 	}
@@ -89,7 +95,7 @@ func ensure(ctx context.Context, root string, anyKubectl bool, log io.Writer) (P
 		}
 	}
 	flags := []string{"-ldflags=" + linkFlags(version)}
-	b := build{version, source, append(env, "GOOS="+runtime.GOOS, "GOARCH="+runtime.GOARCH), flags, log}
+	b := build{version, source, slices.Concat(buildEnv, []string{"GOOS=" + runtime.GOOS, "GOARCH=" + runtime.GOARCH}), flags, log}
 	return p, b.ensure(ctx, dir, needed)
 }
 
@@ -167,21 +173,40 @@ func (b build) compile(ctx context.Context, dir string, programs []string) error
 	return nil
 }
 
-// buildEnv returns the variables of hack/build.env as os/exec needs them, NAME=value. In this
-// environment every program of the repository is compiled, so that all of them find each
-// other's packages in the cache.
-func buildEnv(root string) ([]string, error) {
-	content, err := os.ReadFile(filepath.Join(root, "hack", "build.env"))
-	if err != nil {
-		return nil, fmt.Errorf("reading the build flags: %w", err)
-	}
-	var variables []string
-	for line := range strings.Lines(string(content)) {
-		if name, value, ok := strings.Cut(strings.TrimSpace(line), "="); ok && !strings.HasPrefix(name, "#") {
-			variables = append(variables, name+"="+strings.Trim(value, "'"))
+// sourceDir returns the directory of module parts. In a checkout it is below this module's.
+// Elsewhere both modules are downloads, of the same version.
+func sourceDir(ctx context.Context) (string, error) {
+	var dir, version string
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Path == module && info.Main.Sum != "" {
+		version = info.Main.Version // go run module@version
+	} else {
+		output, err := goOutput(ctx, "list", "-m", "-f", "{{if or .Main .Replace}}{{.Dir}}{{end}}\n{{.Version}}", module)
+		if err != nil {
+			return "", err
 		}
+		dir, version, _ = strings.Cut(strings.TrimSuffix(string(output), "\n"), "\n")
 	}
-	return variables, nil
+	if dir != "" {
+		return filepath.Join(dir, "parts"), nil
+	}
+	output, err := goOutput(ctx, "mod", "download", "-json", module+"/parts@"+version)
+	if err != nil {
+		return "", err
+	}
+	var download struct{ Dir string }
+	return download.Dir, json.Unmarshal(output, &download)
+}
+
+// goOutput returns what a go command prints. Its error has the command's messages.
+func goOutput(ctx context.Context, args ...string) ([]byte, error) {
+	output, err := exec.CommandContext(ctx, "go", args...).Output()
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+		err = fmt.Errorf("%w:\n%s%s", err, output, exit.Stderr)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("go %s: %w", strings.Join(args, " "), err)
+	}
+	return output, nil
 }
 
 // command returns the shell command that runs a program.
@@ -236,7 +261,7 @@ func cacheDir(version, source string, settings ...any) (string, error) {
 	key := sha256.New()
 	fmt.Fprintln(key, settings...)
 	err = filepath.WalkDir(source, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() {
+		if err != nil || entry.IsDir() || entry.Name() == "LICENSE" { // Go adds the repository's to a download
 			return err
 		}
 		content, err := os.ReadFile(path)

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -18,7 +17,7 @@ const goMod = "module parts\n\ngo 1.26.0\n\nrequire k8s.io/kubernetes v1.37.2\n"
 
 func TestDirectoryChangesWithWhatIsBuilt(t *testing.T) {
 	t.Setenv(CacheEnv, t.TempDir())
-	source := filepath.Join(writeSource(t, goMod), "hack", "local-cluster", "parts")
+	source := writeSource(t, goMod)
 	dir := func(settings ...any) string {
 		dir, err := cacheDir("v1.37.2", source, settings...)
 		if err != nil {
@@ -36,6 +35,11 @@ func TestDirectoryChangesWithWhatIsBuilt(t *testing.T) {
 			t.Errorf("a change of %s does not change the directory", name)
 		}
 	}
+	checkout := dir()
+	write(t, filepath.Join(source, "LICENSE"), "")
+	if dir() != checkout {
+		t.Error("a download of the same programs has another directory")
+	}
 }
 
 // Nothing is compiled that is there, and what is missing is compiled later.
@@ -51,7 +55,7 @@ func TestEnsure(t *testing.T) {
 		{name: "the user has etcd, kube-apiserver and kubectl", assets: "/assets", onPath: "v1.37.2", anyKubectl: true, etcd: "'/assets/etcd' ", kubectl: "/assets/kubectl"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			root, bin := writeSource(t, goMod), t.TempDir()
+			source, bin := writeSource(t, goMod), t.TempDir()
 			t.Setenv(CacheEnv, t.TempDir())
 			t.Setenv(AssetsEnv, test.assets)
 			t.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
@@ -60,7 +64,7 @@ func TestEnsure(t *testing.T) {
 				t.Fatal(err)
 			}
 			var progress bytes.Buffer
-			got, err := ensure(t.Context(), root, test.anyKubectl, &progress)
+			got, err := ensure(t.Context(), source, test.anyKubectl, &progress)
 			if err != nil || !strings.Contains(progress.String(), "compiling Kubernetes v1.37.2") {
 				t.Fatalf("%v, progress %q", err, &progress)
 			}
@@ -79,12 +83,12 @@ func TestEnsure(t *testing.T) {
 				}
 			}
 			progress.Reset()
-			again, err := ensure(t.Context(), root, test.anyKubectl, &progress)
+			again, err := ensure(t.Context(), source, test.anyKubectl, &progress)
 			if diff := cmp.Diff(got, again); err != nil || diff != "" || progress.Len() > 0 {
 				t.Errorf("a second time: %v, progress %q, programs (-first +second):\n%s", err, &progress, diff)
 			}
 			t.Setenv(AssetsEnv, "")
-			if got, err = ensure(t.Context(), root, false, &progress); err != nil || got.Kubectl != filepath.Join(dir, "kubectl") {
+			if got, err = ensure(t.Context(), source, false, &progress); err != nil || got.Kubectl != filepath.Join(dir, "kubectl") {
 				t.Errorf("what is missing is not compiled later: %v, kubectl is %s", err, got.Kubectl)
 			}
 		})
@@ -114,10 +118,10 @@ func TestEnsureReportsWhatTheCompilerSays(t *testing.T) {
 		{"go.mod", goMod + "broken\n", "unknown directive: broken"},
 		{"kubectl/main.go", "package main\n\nfunc main() { broken() }\n", "undefined: broken"},
 	} {
-		root, cache := writeSource(t, goMod), t.TempDir()
+		source, cache := writeSource(t, goMod), t.TempDir()
 		t.Setenv(CacheEnv, cache)
-		write(t, filepath.Join(root, "hack", "local-cluster", "parts", test.file), test.content)
-		if _, err := ensure(t.Context(), root, false, io.Discard); err == nil || !strings.Contains(err.Error(), test.want) {
+		write(t, filepath.Join(source, test.file), test.content)
+		if _, err := ensure(t.Context(), source, false, io.Discard); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("got %v, want the compiler's words: %s", err, test.want)
 		}
 		if left, err := filepath.Glob(filepath.Join(cache, "*.new")); err != nil || len(left) > 0 {
@@ -126,36 +130,36 @@ func TestEnsureReportsWhatTheCompilerSays(t *testing.T) {
 	}
 }
 
-// A shell that sources the file must see what Go reads.
-func TestShellReadsTheSame(t *testing.T) {
-	variables, err := buildEnv("../../../..")
-	if err != nil || len(variables) == 0 {
-		t.Fatalf("%q, %v", variables, err)
+// Shells and the Makefile read the file, and a program that was downloaded has none.
+func TestBuildEnvIsThatOfTheFile(t *testing.T) {
+	content, err := os.ReadFile("../../../build.env")
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, variable := range variables {
-		name, want, _ := strings.Cut(variable, "=")
-		got, err := exec.CommandContext(t.Context(), "bash", "-c", `. ../../../build.env && printf %s "${!0}"`, name).Output()
-		if err != nil || string(got) != want {
-			t.Errorf("%s is %q in a shell, %v; want %q", name, got, err, want)
+	var want []string
+	for line := range strings.Lines(string(content)) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), "="); ok && !strings.HasPrefix(name, "#") {
+			want = append(want, name+"="+strings.Trim(value, "'"))
 		}
+	}
+	if diff := cmp.Diff(want, buildEnv); diff != "" {
+		t.Errorf("-hack/build.env +buildEnv:\n%s", diff)
 	}
 }
 
 // writeSource writes programs that import nothing.
-func writeSource(t *testing.T, mod string) (root string) {
+func writeSource(t *testing.T, mod string) (source string) {
 	t.Helper()
-	root = t.TempDir()
-	dir := filepath.Join(root, "hack", "local-cluster", "parts")
+	source = t.TempDir()
 	for _, program := range []string{"components", "servers", "kubectl"} {
-		if err := os.MkdirAll(filepath.Join(dir, program), 0o755); err != nil {
+		if err := os.Mkdir(filepath.Join(source, program), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		write(t, filepath.Join(dir, program, "main.go"), "package main\n\nfunc main() {}\n")
+		write(t, filepath.Join(source, program, "main.go"), "package main\n\nfunc main() {}\n")
 	}
-	write(t, filepath.Join(root, "hack", "build.env"), "GOFLAGS=''\nGOWORK='off'\n")
-	write(t, filepath.Join(dir, "go.mod"), mod)
-	write(t, filepath.Join(dir, "go.sum"), "")
-	return root
+	write(t, filepath.Join(source, "go.mod"), mod)
+	write(t, filepath.Join(source, "go.sum"), "")
+	return source
 }
 
 func write(t *testing.T, path, content string) {
