@@ -7,6 +7,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,29 +16,37 @@ import (
 	"k8s.io/client-go/kubernetes"
 	appslisters "k8s.io/client-go/listers/apps/v1"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
 
+	"nicoleh.io/k8s-controller/examples/database/apis/database/v1alpha1"
 	"nicoleh.io/k8s-controller/examples/database/generated/clientset/versioned"
 	informers "nicoleh.io/k8s-controller/examples/database/generated/informers/externalversions/database/v1alpha1"
 	listers "nicoleh.io/k8s-controller/examples/database/generated/listers/database/v1alpha1"
-	"nicoleh.io/k8s-controller/examples/database/v1alpha1"
 	"nicoleh.io/k8s-controller/pkg/kit/consistency"
 	"nicoleh.io/k8s-controller/pkg/kit/lenient"
+	"nicoleh.io/k8s-controller/pkg/kit/metrics"
+	"nicoleh.io/k8s-controller/pkg/kit/pace"
 	"nicoleh.io/k8s-controller/pkg/kit/response"
 	"nicoleh.io/k8s-controller/pkg/kit/worker"
 )
 
-// Controller gives each Database its StatefulSet and reports back what became of it. One
-// sync of one Database goes
+// Controller gives each Database its StatefulSet and reports what became of it. The steps of a sync are
 //
 //	ensure caches ready → observe → Decide → act → Status → report
+//
+// Decide and Status are pure, and contain all rules. The controller writes StatefulSets, the status of Databases, and
+// events. It never writes the spec of a Database, or a StatefulSet that is not its own.
 type Controller struct {
 	*worker.Loop
 
 	client       versioned.Interface
 	kube         kubernetes.Interface
+	recorder     record.EventRecorder
+	metrics      metrics.Controller
 	databases    listers.DatabaseLister
 	statefulSets appslisters.StatefulSetLister
 	writes       *consistency.Store // what the caches must show before the next sync
+	attempts     pace.Attempts      // the last write for each Database: one that is refused or reverted is not repeated at once
 }
 
 var (
@@ -49,18 +58,30 @@ var (
 func NewController(
 	client versioned.Interface,
 	kube kubernetes.Interface,
+	recorder record.EventRecorder,
 	databases informers.TypedDatabaseInformer,
 	statefulSets appsinformers.TypedStatefulSetInformer,
 ) (*Controller, error) {
-	c := &Controller{client: client, kube: kube, databases: databases.Lister(), statefulSets: statefulSets.Lister()}
+	c := &Controller{
+		client:       client,
+		kube:         kube,
+		recorder:     recorder,
+		metrics:      metrics.For("database"),
+		databases:    databases.Lister(),
+		statefulSets: statefulSets.Lister(),
+	}
 	c.Loop = worker.New("database", c.sync)
 	c.writes = consistency.New(map[schema.GroupResource]consistency.Seen{
 		databaseResource:    databases.Informer().GetStore(),
 		statefulSetResource: statefulSets.Informer().GetStore(),
 	})
-	ofDatabases, errDatabases := databases.TypedInformer().AddTypedEventHandler(worker.Follow(func(db *v1alpha1.Database) { c.Add(cache.MetaObjectToName(db)) }))
+	ofDatabases, errDatabases := databases.TypedInformer().AddTypedEventHandler(worker.Follow(func(db *v1alpha1.Database) {
+		c.Add(cache.MetaObjectToName(db))
+	}))
 	// Sync the Database with the name of the StatefulSet, even if it does not own the StatefulSet.
-	ofSets, errSets := statefulSets.TypedInformer().AddTypedEventHandler(worker.Follow(func(s *appsv1.StatefulSet) { c.Add(cache.MetaObjectToName(s)) }))
+	ofSets, errSets := statefulSets.TypedInformer().AddTypedEventHandler(worker.Follow(func(s *appsv1.StatefulSet) {
+		c.Add(cache.MetaObjectToName(s))
+	}))
 	if err := errors.Join(errDatabases, errSets, statefulSets.Informer().SetTransform(strip)); err != nil {
 		return nil, fmt.Errorf("setting up the informers: %w", err)
 	}
@@ -71,6 +92,7 @@ func NewController(
 // sync brings one Database closer to what its spec asks for.
 func (c *Controller) sync(ctx context.Context, name cache.ObjectName) (requeueAfter time.Duration, err error) {
 	if err := c.writes.EnsureReady(name); err != nil {
+		c.metrics.StaleCacheWait()
 		return 0, worker.Deferred(err)
 	}
 	observed, err := c.observe(name)
@@ -79,19 +101,32 @@ func (c *Controller) sync(ctx context.Context, name cache.ObjectName) (requeueAf
 	}
 	if observed.Database == nil {
 		c.writes.Clear(name)
+		c.attempts.Forget(name)
 		return 0, nil
 	}
-	plan, err := Decide(observed)
-	if err != nil {
-		return 0, err
+	if observed.Database.DeletionTimestamp != nil {
+		return 0, nil // Its StatefulSet is left to the garbage collector.
 	}
-	if observed, err = c.act(ctx, observed, plan); err != nil {
-		return 0, err
+	plan := Decide(observed)
+	isDue := plan.Request != nil && plan.Wait == 0
+	if isDue {
+		if observed, err = c.act(ctx, observed, plan); err != nil {
+			return 0, err
+		}
 	}
 	if err := c.report(ctx, observed.Database, Status(observed, plan)); err != nil {
 		return 0, err
 	}
-	return 0, observed.Refusal // which is retried, with a back-off
+	if plan.Request == nil {
+		c.attempts.Settle(observed.Database)
+		return 0, nil
+	}
+	// Look again when the same request could be sent: an accepted write that changed nothing causes no event.
+	requeueAfter = observed.Last.Wait(plan.Wish, observed.Now)
+	if isDue {
+		return requeueAfter, worker.NoBackoff(observed.Last.Failure)
+	}
+	return requeueAfter, nil
 }
 
 // observe reads from the caches what there is to know about a Database. If the Database is
@@ -104,6 +139,7 @@ func (c *Controller) observe(name cache.ObjectName) (o Observed, err error) {
 	} else if err != nil {
 		return o, err
 	}
+	o.Last = c.attempts.Last(o.Database)
 	o.Undecodable = lenient.DecodeError(o.Database, "spec")
 	o.Live, err = c.statefulSets.StatefulSets(name.Namespace).Get(name.Name)
 	if apierrors.IsNotFound(err) {
@@ -112,11 +148,8 @@ func (c *Controller) observe(name cache.ObjectName) (o Observed, err error) {
 	return o, err
 }
 
-// act carries out a plan and returns what is known then.
+// act sends the request of a plan and returns what is known then. A refusal is no error: it is reported in the status.
 func (c *Controller) act(ctx context.Context, o Observed, plan Plan) (Observed, error) {
-	if plan.Request == nil {
-		return o, nil
-	}
 	if o.Live == nil {
 		if err := c.recheckLive(ctx, o.Database); err != nil {
 			return o, err
@@ -127,14 +160,19 @@ func (c *Controller) act(ctx context.Context, o Observed, plan Plan) (Observed, 
 	switch {
 	case response.IsStale(err, statefulSetResource, name), o.Live == nil && response.IsTaken(err):
 		return o, worker.Deferred(err)
-	case response.IsRefusal(err):
-		o.Refusal = err
-	case err != nil:
+	case err != nil && !response.IsRefusal(err):
 		return o, fmt.Errorf("writing StatefulSet %q: %w", name, err)
-	default:
-		o.Live = stored
-		c.writes.WroteAt(cache.MetaObjectToName(o.Database), statefulSetResource, stored.ResourceVersion)
 	}
+	o.Last = o.Last.Then(plan.Wish, err, time.Now())
+	c.attempts.Note(o.Database, o.Last)
+	if err != nil {
+		return o, nil
+	}
+	c.writes.WroteAt(cache.MetaObjectToName(o.Database), statefulSetResource, stored.ResourceVersion)
+	if o.Live == nil {
+		c.recorder.Eventf(o.Database, corev1.EventTypeNormal, "Created", "Created StatefulSet %q", name)
+	}
+	o.Live = stored
 	return o, nil
 }
 
@@ -153,7 +191,7 @@ func (c *Controller) recheckLive(ctx context.Context, cached *v1alpha1.Database)
 	return nil
 }
 
-// report writes the status if it differs from the present one. The UID and the resource
+// report writes the status if it differs from the present one, and then records its event. The UID and the resource
 // version are preconditions, so a stale cache cannot bring back the past.
 func (c *Controller) report(ctx context.Context, db *v1alpha1.Database, status v1alpha1.DatabaseStatus) error {
 	if equality.Semantic.DeepEqual(db.Status, status) {
@@ -162,6 +200,7 @@ func (c *Controller) report(ctx context.Context, db *v1alpha1.Database, status v
 	want := db.DeepCopy()
 	want.Status = status
 	updated, err := c.client.DatabaseV1alpha1().Databases(db.Namespace).UpdateStatus(ctx, want, metav1.UpdateOptions{FieldManager: fieldManager})
+	c.metrics.StatusWrite(err)
 	if response.IsStale(err, databaseResource, db.Name) {
 		return worker.Deferred(err)
 	}
@@ -169,5 +208,8 @@ func (c *Controller) report(ctx context.Context, db *v1alpha1.Database, status v
 		return fmt.Errorf("writing the status: %w", err)
 	}
 	c.writes.WroteAt(cache.MetaObjectToName(db), databaseResource, updated.ResourceVersion)
+	if eventType, reason, message := EventOf(db.Status, status); eventType != "" {
+		c.recorder.Event(db, eventType, reason, message)
+	}
 	return nil
 }

@@ -1,25 +1,28 @@
 package main
 
 import (
-	"context"
 	"errors"
-	"strings"
 	"testing"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/utils/ptr"
 
-	"nicoleh.io/k8s-controller/examples/database/v1alpha1"
+	"nicoleh.io/k8s-controller/examples/database/apis/database/v1alpha1"
 	"nicoleh.io/k8s-controller/pkg/kit/kstatus"
+	"nicoleh.io/k8s-controller/pkg/kit/pace"
 	"nicoleh.io/k8s-controller/pkg/kit/patch"
+)
+
+var (
+	now     = time.Date(2026, time.July, 1, 12, 0, 0, 0, time.UTC)
+	refused = apierrors.NewForbidden(statefulSetResource, "orders", errors.New("exceeded quota"))
+	invalid = apierrors.NewInvalid(appsv1.SchemeGroupVersion.WithKind("StatefulSet").GroupKind(), "orders",
+		field.ErrorList{field.Required(field.NewPath("spec"), "")})
 )
 
 func orders() *v1alpha1.Database {
@@ -29,98 +32,109 @@ func orders() *v1alpha1.Database {
 	}
 }
 
-// rolledOut is the StatefulSet of orders once all is well, as edited.
+// rolledOut is the StatefulSet of orders when all is well, as edited.
 func rolledOut(edits ...func(*appsv1.StatefulSet)) *appsv1.StatefulSet {
-	fake := fake.NewClientset()
-	plan, err := Decide(Observed{Database: orders()})
-	if err != nil {
-		panic(err)
+	set := &appsv1.StatefulSet{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "shop", Name: "orders", UID: "set", Generation: 1, Labels: map[string]string{labelVersion: "9"},
+			OwnerReferences: []metav1.OwnerReference{{Kind: "Database", Name: "orders", UID: "ours", Controller: ptr.To(true)}},
+		},
+		Spec:   appsv1.StatefulSetSpec{Replicas: ptr.To[int32](2)},
+		Status: appsv1.StatefulSetStatus{ObservedGeneration: 1, Replicas: 2, UpdatedReplicas: 2, AvailableReplicas: 2},
 	}
-	set, err := fake.AppsV1().StatefulSets("shop").Patch(context.Background(), "orders", plan.Request.Type, plan.Request.Body, plan.Request.Options(fieldManager))
-	if err != nil {
-		panic(err)
-	}
-	set.UID = "set"
-	set.Status = appsv1.StatefulSetStatus{Replicas: 2, UpdatedReplicas: 2, AvailableReplicas: 2}
 	for _, edit := range edits {
 		edit(set)
 	}
 	return set
 }
 
-func TestDecideAndStatus(t *testing.T) {
-	gone := metav1.Now()
-	const apply, scale = string(types.ApplyPatchType), string(types.MergePatchType)
+func TestDecide(t *testing.T) {
+	ofOrders := Decide(Observed{Database: orders()}).Wish
 	for name, test := range map[string]struct {
-		live        *appsv1.StatefulSet
-		undecodable string
-		refusal     error
-		sent        string // the type of the request
-		reason      string // of the condition Ready
+		of     Observed
+		isSent bool
+		wait   time.Duration
+		held   string // the reason
 	}{
-		"there is none":          {sent: apply, reason: kstatus.Progressing},
-		"there is none, refused": {sent: apply, refusal: errors.New("no"), reason: v1alpha1.ReasonRefused},
-		"there is none, invalid": {
-			sent: apply, reason: v1alpha1.ReasonInvalidSpec,
-			refusal: apierrors.NewInvalid(schema.GroupKind{Group: "apps", Kind: "StatefulSet"}, "orders", field.ErrorList{field.Required(field.NewPath("spec"), "")}),
-		},
-		"all is well": {live: rolledOut(), reason: v1alpha1.ReasonAvailable},
-		"an older version": {
-			live: rolledOut(func(s *appsv1.StatefulSet) { s.Annotations[patch.AnnotationAsked] = "another/2" }),
-			sent: apply, reason: v1alpha1.ReasonAvailable, // until the caches show the write
-		},
-		"somebody has changed a field": {
-			live: rolledOut(func(s *appsv1.StatefulSet) { s.ManagedFields = nil }),
-			sent: apply, reason: v1alpha1.ReasonAvailable,
-		},
-		"somebody has scaled it": {
-			live: rolledOut(func(s *appsv1.StatefulSet) {
-				s.Spec.Replicas, s.Status.Replicas = ptr.To[int32](3), 3
-				owned := strings.Replace(s.ManagedFields[0].FieldsV1.GetRawString(), `"f:replicas":{},`, "", 1)
-				s.ManagedFields[0].FieldsV1 = metav1.NewFieldsV1(owned)
-			}),
-			sent: scale, reason: kstatus.Progressing,
-		},
-		"somebody else's StatefulSet": {
-			live:   rolledOut(func(s *appsv1.StatefulSet) { s.OwnerReferences = nil }),
-			reason: v1alpha1.ReasonErrResourceExists,
-		},
-		"it is being deleted": {
-			live:   rolledOut(func(s *appsv1.StatefulSet) { s.DeletionTimestamp = &gone }),
-			reason: v1alpha1.ReasonTerminating,
-		},
-		"a Pod that is not available": {
-			live:   rolledOut(func(s *appsv1.StatefulSet) { s.Status.AvailableReplicas = 1 }),
-			reason: kstatus.Progressing,
-		},
-		"a spec that is not one": {undecodable: "no", reason: v1alpha1.ReasonInvalidSpec},
+		"there is none":               {isSent: true},
+		"it was refused a moment ago": {of: Observed{Last: pace.Attempt{}.Then(ofOrders, refused, now)}, isSent: true, wait: time.Second},
+		"another edit was refused":    {of: Observed{Last: pace.Attempt{}.Then(pace.Wish{}, refused, now)}, isSent: true},
+		"it has none of our fields":   {of: Observed{Live: rolledOut()}, isSent: true},
+		"the spec cannot be decoded":  {of: Observed{Undecodable: "no"}, held: v1alpha1.ReasonInvalidSpec},
+		"it belongs to somebody else": {of: Observed{Live: rolledOut(func(s *appsv1.StatefulSet) { s.OwnerReferences = nil })}, held: v1alpha1.ReasonErrResourceExists},
+		"it is being deleted":         {of: Observed{Live: rolledOut(func(s *appsv1.StatefulSet) { s.DeletionTimestamp = &metav1.Time{} })}, held: v1alpha1.ReasonTerminating},
+		"it runs a later version":     {of: Observed{Live: rolledOut(func(s *appsv1.StatefulSet) { s.Labels[labelVersion] = "10" })}, held: v1alpha1.ReasonInvalidSpec},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := Observed{Now: time.Unix(1e9, 0), Database: orders(), Live: test.live, Undecodable: test.undecodable}
-			plan, err := Decide(o)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got := string(ptr.Deref(plan.Request, patch.Request{}).Type); got != test.sent {
-				t.Errorf("sent %q, want %q", got, test.sent)
-			}
-			o.Refusal = test.refusal
-			status := Status(o, plan)
-			if got := meta.FindStatusCondition(status.Conditions, string(kstatus.Ready)); got.Reason != test.reason {
-				t.Errorf("the reason is %s, want %s", got.Reason, test.reason)
-			}
-			if status.ObservedGeneration != 1 {
-				t.Errorf("the status is about generation %d", status.ObservedGeneration)
+			test.of.Now, test.of.Database = now, orders()
+			plan := Decide(test.of)
+			if isSent := plan.Request != nil; isSent != test.isSent || plan.Wait != test.wait || plan.Held.Reason != test.held {
+				t.Errorf("sent: %t after %s, held for %q; want %t, %s, %q", isSent, plan.Wait, plan.Held.Reason, test.isSent, test.wait, test.held)
 			}
 		})
+	}
+}
+
+func TestStatus(t *testing.T) {
+	open := Plan{Request: &patch.Request{}}
+	for name, test := range map[string]struct {
+		of     Observed
+		plan   Plan
+		state  kstatus.State
+		reason string
+	}{
+		"all is well":              {of: Observed{Live: rolledOut()}, state: kstatus.Ready, reason: v1alpha1.ReasonAvailable},
+		"it was just changed":      {of: Observed{Live: rolledOut()}, plan: open, state: kstatus.Ready, reason: v1alpha1.ReasonAvailable},
+		"a change is not seen yet": {of: Observed{Live: rolledOut(func(s *appsv1.StatefulSet) { s.Generation = 2 })}, state: kstatus.Reconciling, reason: kstatus.Progressing},
+		"a Pod is not available":   {of: Observed{Live: rolledOut(func(s *appsv1.StatefulSet) { s.Status.AvailableReplicas = 1 })}, state: kstatus.Reconciling, reason: kstatus.Progressing},
+		"a Pod too many":           {of: Observed{Live: rolledOut(func(s *appsv1.StatefulSet) { s.Status.Replicas = 3 })}, state: kstatus.Reconciling, reason: kstatus.Progressing},
+		"a quota refuses it":       {of: Observed{Last: pace.Attempt{Failure: refused}}, plan: open, state: kstatus.Reconciling, reason: v1alpha1.ReasonRefused},
+		"validation refuses it":    {of: Observed{Last: pace.Attempt{Failure: invalid}}, plan: open, state: kstatus.Stalled, reason: v1alpha1.ReasonInvalidSpec},
+		"a refusal is past":        {of: Observed{Live: rolledOut(), Last: pace.Attempt{Failure: refused}}, state: kstatus.Ready, reason: v1alpha1.ReasonAvailable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			test.of.Now, test.of.Database = now, orders()
+			status := Status(test.of, test.plan)
+			for _, c := range status.Conditions {
+				if isTrue := c.Status == metav1.ConditionTrue; isTrue != (c.Type == string(test.state)) || c.Reason != test.reason {
+					t.Errorf("%s is %s for %s, want %s for %s", c.Type, c.Status, c.Reason, test.state, test.reason)
+				}
+			}
+			if status.ObservedGeneration != 1 || len(status.Conditions) != len(kstatus.States()) {
+				t.Errorf("the status is %+v", status)
+			}
+		})
+	}
+}
+
+func TestEventOf(t *testing.T) {
+	status := func(state kstatus.State, reason string) (s v1alpha1.DatabaseStatus) {
+		kstatus.Conclusion{State: state, Reason: reason, Message: "because"}.SetOn(&s.Conditions, 1, now)
+		return s
+	}
+	available, waiting := status(kstatus.Ready, v1alpha1.ReasonAvailable), status(kstatus.Reconciling, kstatus.Progressing)
+	refused := status(kstatus.Reconciling, v1alpha1.ReasonRefused)
+	for name, test := range map[string]struct {
+		was, is v1alpha1.DatabaseStatus
+		want    string
+	}{
+		"a new one waits":     {is: waiting},
+		"it is available":     {was: waiting, is: available, want: corev1.EventTypeNormal},
+		"it waits again":      {was: available, is: waiting},
+		"it is refused":       {was: available, is: refused, want: corev1.EventTypeWarning},
+		"it is refused again": {was: refused, is: refused},
+	} {
+		if eventType, _, message := EventOf(test.was, test.is); eventType != test.want || (message == "because") != (test.want != "") {
+			t.Errorf("%s: the event is %q: %q, want %q", name, eventType, message, test.want)
+		}
 	}
 }
 
 // The cache keeps nothing of what somebody else writes into the StatefulSet.
 func TestStrip(t *testing.T) {
 	s := rolledOut(func(s *appsv1.StatefulSet) {
-		s.Spec.Template.Spec.Containers[0].Command = []string{"theirs"}
-		s.ManagedFields = append(s.ManagedFields, metav1.ManagedFieldsEntry{Manager: "theirs"})
+		s.Spec.Template.Spec.Containers = []corev1.Container{{Name: "theirs"}}
+		s.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: fieldManager}, {Manager: "theirs"}}
 	})
 	if _, err := strip(s); err != nil || s.Spec.Template.Spec.Containers != nil || len(s.ManagedFields) != 1 {
 		t.Errorf("kept %+v, %v", s, err)

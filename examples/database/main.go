@@ -1,21 +1,20 @@
-// Command database is an example of a controller that is made from this repository: a
-// Database runs its Pods through a StatefulSet, and has a version that cannot go down.
-// docs/fork.md goes through it.
+// Command database runs Databases in a Kubernetes cluster until it is told to stop. See README.md.
 package main
 
 import (
-	_ "time/tzdata" // the image has none
-
 	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	kubeinformers "k8s.io/client-go/informers"
 
+	"nicoleh.io/k8s-controller/examples/database/apis/database/v1alpha1"
 	"nicoleh.io/k8s-controller/examples/database/generated/clientset/versioned"
 	"nicoleh.io/k8s-controller/examples/database/generated/clientset/versioned/scheme"
 	"nicoleh.io/k8s-controller/examples/database/generated/informers/externalversions"
-	"nicoleh.io/k8s-controller/examples/database/v1alpha1"
 	"nicoleh.io/k8s-controller/pkg/kit/lenient"
 	"nicoleh.io/k8s-controller/pkg/kit/manager"
+	"nicoleh.io/k8s-controller/pkg/kit/metrics"
 	"nicoleh.io/k8s-controller/pkg/kit/preflight"
 )
 
@@ -44,11 +43,36 @@ func newController(d *manager.Dependencies) (manager.Controller, error) {
 	own := externalversions.NewSharedInformerFactoryWithOptions(client, d.Resync, externalversions.WithNamespace(d.Namespace))
 	all := kubeinformers.NewSharedInformerFactoryWithOptions(d.Kube, d.Resync, kubeinformers.WithNamespace(d.Namespace))
 	needs := func(resource schema.GroupVersionResource) preflight.Resource {
-		return preflight.Resource{GroupVersionResource: resource, Namespace: d.Namespace, Permit: "kubectl apply -f examples/database/rbac.yaml"}
+		return preflight.Resource{GroupVersionResource: resource, Namespace: d.Namespace, Permit: "kubectl apply -f artifacts/install.yaml"}
 	}
 	databases := needs(groupVersion.WithResource("databases"))
-	databases.Define = "kubectl apply -f examples/database/crd-database.yaml"
-	return NewController(client, d.Kube,
+	databases.Define = "kubectl apply -f artifacts/crd-database.yaml"
+	c, err := NewController(client, d.Kube, d.Recorder,
 		manager.Watch(d, databases, own.Database().V1alpha1().Databases()),
 		manager.Watch(d, needs(appsv1.SchemeGroupVersion.WithResource("statefulsets")), all.Apps().V1().StatefulSets()))
+	if err != nil {
+		return nil, err
+	}
+	// Not "namespace": Prometheus sets that label to the namespace of this process.
+	metrics.Count("database_objects", "Databases, by their namespace, and status and reason of their Ready condition.",
+		[]string{"database_namespace", "ready", "reason"}, c.count)
+	return c, nil
+}
+
+// count adds up the Databases by their namespace, and status and reason of their Ready condition.
+func (c *Controller) count(add func(n float64, values ...string)) {
+	type series struct {
+		namespace string
+		ready     metav1.ConditionStatus
+		reason    string
+	}
+	counts := map[series]float64{}
+	databases, _ := c.databases.List(labels.Everything()) // A cache can always be listed.
+	for _, db := range databases {
+		ready := readyOf(db.Status)
+		counts[series{db.Namespace, ready.Status, ready.Reason}]++
+	}
+	for of, n := range counts {
+		add(n, of.namespace, string(of.ready), of.reason)
+	}
 }

@@ -5,11 +5,11 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"nicoleh.io/k8s-controller/examples/database/apis/database/v1alpha1"
 	"nicoleh.io/k8s-controller/examples/database/generated/clientset/versioned/scheme"
-	"nicoleh.io/k8s-controller/examples/database/v1alpha1"
 	"nicoleh.io/k8s-controller/pkg/kittest/crd"
 )
 
 func TestSchemaAndTypesAgree(t *testing.T) {
-	crd.Check(t, "crd-database.yaml", scheme.Scheme, func(obj runtime.Object) { newStatefulSet(obj.(*v1alpha1.Database)) })
+	crd.Check(t, "artifacts/crd-database.yaml", scheme.Scheme, func(obj runtime.Object) { newStatefulSet(obj.(*v1alpha1.Database)) })
 }

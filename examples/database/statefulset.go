@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strconv"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -13,13 +14,14 @@ import (
 	metav1ac "k8s.io/client-go/applyconfigurations/meta/v1"
 	"k8s.io/utils/ptr"
 
-	"nicoleh.io/k8s-controller/examples/database/v1alpha1"
+	"nicoleh.io/k8s-controller/examples/database/apis/database/v1alpha1"
 	"nicoleh.io/k8s-controller/pkg/kit/patch"
 )
 
 const (
 	fieldManager  = "database-controller"
 	labelDatabase = "db.example.com/database"
+	labelVersion  = "app.kubernetes.io/version"
 )
 
 // newStatefulSet returns the StatefulSet that the Database asks for: every field that this controller sets. The Pods
@@ -27,7 +29,8 @@ const (
 func newStatefulSet(db *v1alpha1.Database) *appsv1ac.StatefulSetApplyConfiguration {
 	timeout := ptr.Deref(db.Spec.ShutdownTimeout, metav1.Duration{Duration: 30 * time.Second})
 	return appsv1ac.StatefulSet(db.Name, db.Namespace).
-		WithLabels(labels(db)).
+		WithLabels(labelsOf(db)).
+		WithLabels(map[string]string{labelVersion: strconv.Itoa(int(db.Spec.Version))}).
 		WithOwnerReferences(metav1ac.OwnerReference().
 			WithAPIVersion(schema.GroupVersion(v1alpha1.GroupVersion).String()).
 			WithKind("Database").
@@ -38,8 +41,8 @@ func newStatefulSet(db *v1alpha1.Database) *appsv1ac.StatefulSetApplyConfigurati
 		WithSpec(appsv1ac.StatefulSetSpec().
 			WithReplicas(replicasOf(db)).
 			WithServiceName(db.Name).
-			WithSelector(metav1ac.LabelSelector().WithMatchLabels(labels(db))).
-			WithTemplate(corev1ac.PodTemplateSpec().WithLabels(labels(db)).WithSpec(corev1ac.PodSpec().
+			WithSelector(metav1ac.LabelSelector().WithMatchLabels(labelsOf(db))).
+			WithTemplate(corev1ac.PodTemplateSpec().WithLabels(labelsOf(db)).WithSpec(corev1ac.PodSpec().
 				WithNodeSelector(map[string]string{corev1.LabelOSStable: string(corev1.Linux)}). // what follows demands it
 				WithAutomountServiceAccountToken(false).
 				WithTerminationGracePeriodSeconds(int64(timeout.Seconds())).
@@ -56,7 +59,13 @@ func newStatefulSet(db *v1alpha1.Database) *appsv1ac.StatefulSetApplyConfigurati
 
 func replicasOf(db *v1alpha1.Database) int32 { return ptr.Deref(db.Spec.Replicas, 1) }
 
-func labels(db *v1alpha1.Database) map[string]string {
+// versionOf returns the version that a StatefulSet was last asked to run; 0 if that is unknown.
+func versionOf(s *appsv1.StatefulSet) int32 {
+	version, _ := strconv.ParseInt(s.Labels[labelVersion], 10, 32)
+	return int32(version)
+}
+
+func labelsOf(db *v1alpha1.Database) map[string]string {
 	return map[string]string{labelDatabase: string(db.UID)} // a name can be too long for a label
 }
 

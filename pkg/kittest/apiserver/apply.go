@@ -21,27 +21,33 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// deploymentFields returns what computes the managed fields of Deployments. It is expensive to make.
-var deploymentFields = sync.OnceValue(func() *managedfields.FieldManager {
-	kind := appsv1.SchemeGroupVersion.WithKind("Deployment")
-	status := map[fieldpath.APIVersion]*fieldpath.Set{
-		fieldpath.APIVersion(kind.GroupVersion().String()): fieldpath.NewSet(fieldpath.MakePathOrDie("status")),
-	}
-	fields, err := managedfields.NewDefaultFieldManager(
-		applyconfigurations.NewTypeConverter(scheme.Scheme), runtime.UnsafeObjectConvertor(scheme.Scheme), deploymentDefaulter{}, scheme.Scheme,
-		kind, kind.GroupVersion(), "", fieldpath.NewExcludeFilterSetMap(status),
-	)
-	if err != nil {
-		panic(err) // Nothing in it depends on anything.
-	}
-	return fields
-})
+// These return what computes the managed fields of a kind. It is expensive to make.
+var (
+	deploymentFields  = fieldsOf("Deployment", func(obj runtime.Object) { setDeploymentDefaults(obj.(*appsv1.Deployment)) })
+	statefulSetFields = fieldsOf("StatefulSet", func(obj runtime.Object) { setStatefulSetDefaults(obj.(*appsv1.StatefulSet)) })
+)
 
-type deploymentDefaulter struct{}
-
-func (deploymentDefaulter) Default(obj runtime.Object) {
-	setDeploymentDefaults(obj.(*appsv1.Deployment))
+func fieldsOf(name string, setDefaults defaulter) func() *managedfields.FieldManager {
+	return sync.OnceValue(func() *managedfields.FieldManager {
+		kind := appsv1.SchemeGroupVersion.WithKind(name)
+		status := map[fieldpath.APIVersion]*fieldpath.Set{
+			fieldpath.APIVersion(kind.GroupVersion().String()): fieldpath.NewSet(fieldpath.MakePathOrDie("status")),
+		}
+		fields, err := managedfields.NewDefaultFieldManager(
+			applyconfigurations.NewTypeConverter(scheme.Scheme), runtime.UnsafeObjectConvertor(scheme.Scheme), setDefaults, scheme.Scheme,
+			kind, kind.GroupVersion(), "", fieldpath.NewExcludeFilterSetMap(status),
+		)
+		if err != nil {
+			panic(err) // Nothing in it depends on anything.
+		}
+		return fields
+	})
 }
+
+// defaulter is a runtime.ObjectDefaulter.
+type defaulter func(runtime.Object)
+
+func (d defaulter) Default(obj runtime.Object) { d(obj) }
 
 // track makes the sender of a request, by any name, a manager of what obj changes of the old object.
 // As in the API server, this comes before webhooks, whose changes nobody manages.

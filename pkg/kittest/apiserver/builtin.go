@@ -34,6 +34,28 @@ func Deployments() Kind {
 	}}
 }
 
+// StatefulSets returns the kind apps/v1 StatefulSet, without the status subresource.
+func StatefulSets() Kind {
+	return Kind{Resource: appsv1.SchemeGroupVersion.WithResource("statefulsets"), Kind: "StatefulSet", Namespaced: true, strategy: strategy{
+		empty:               func() Object { return &appsv1.StatefulSet{} },
+		unconditionalUpdate: true,
+		fields:              statefulSetFields,
+		setDefaults:         func(obj Object) { setStatefulSetDefaults(obj.(*appsv1.StatefulSet)) },
+		prepareCreate: func(obj Object) {
+			s := obj.(*appsv1.StatefulSet)
+			s.Status, s.Generation = appsv1.StatefulSetStatus{}, 1
+		},
+		prepareUpdate: func(is, was Object) {
+			s, old := is.(*appsv1.StatefulSet), was.(*appsv1.StatefulSet)
+			s.Status = old.Status
+			if !equality.Semantic.DeepEqual(s.Spec, old.Spec) {
+				s.Generation = old.Generation + 1
+			}
+		},
+		validate: validateStatefulSet,
+	}}
+}
+
 // ReplicaSets returns the kind apps/v1 ReplicaSet. Requests can change only the metadata.
 func ReplicaSets() Kind {
 	return Kind{Resource: appsv1.SchemeGroupVersion.WithResource("replicasets"), Kind: "ReplicaSet", Namespaced: true, strategy: strategy{

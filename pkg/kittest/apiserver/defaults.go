@@ -37,7 +37,26 @@ func setDeploymentDefaults(d *appsv1.Deployment) {
 	}
 	setPointer(&d.Spec.RevisionHistoryLimit, 10)
 	setPointer(&d.Spec.ProgressDeadlineSeconds, 600)
-	pod := &d.Spec.Template.Spec
+	setPodDefaults(&d.Spec.Template.Spec)
+}
+
+func setStatefulSetDefaults(s *appsv1.StatefulSet) {
+	setPointer(&s.Spec.Replicas, 1)
+	setDefault(&s.Spec.PodManagementPolicy, appsv1.OrderedReadyPodManagement)
+	strategy := &s.Spec.UpdateStrategy
+	setDefault(&strategy.Type, appsv1.RollingUpdateStatefulSetStrategyType)
+	if strategy.Type == appsv1.RollingUpdateStatefulSetStrategyType {
+		setPointer(&strategy.RollingUpdate, appsv1.RollingUpdateStatefulSetStrategy{})
+		setPointer(&strategy.RollingUpdate.Partition, 0)
+	}
+	setPointer(&s.Spec.PersistentVolumeClaimRetentionPolicy, appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy{})
+	setDefault(&s.Spec.PersistentVolumeClaimRetentionPolicy.WhenDeleted, appsv1.RetainPersistentVolumeClaimRetentionPolicyType)
+	setDefault(&s.Spec.PersistentVolumeClaimRetentionPolicy.WhenScaled, appsv1.RetainPersistentVolumeClaimRetentionPolicyType)
+	setPointer(&s.Spec.RevisionHistoryLimit, 10)
+	setPodDefaults(&s.Spec.Template.Spec)
+}
+
+func setPodDefaults(pod *corev1.PodSpec) {
 	setDefault(&pod.DNSPolicy, corev1.DNSClusterFirst)
 	setDefault(&pod.RestartPolicy, corev1.RestartPolicyAlways)
 	setPointer(&pod.SecurityContext, corev1.PodSecurityContext{})

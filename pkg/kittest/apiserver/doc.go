@@ -10,7 +10,7 @@
 // requests to the model and to a real API server compares both. What the requests of other
 // programs make of an object, [Server.Put] stores without knowing the rules.
 //
-// Deployments have managedFields, and can be applied; a library of client-go computes both. What
+// Deployments and StatefulSets have managedFields, and can be applied; a library of client-go computes both. What
 // [Server.Put] changes of their metadata and specs is managed by "others", and their status by nobody.
 // The times in managedFields are those of the clock, which in a testing/synctest bubble is the test's.
 //

@@ -23,24 +23,46 @@ import (
 var spec = field.NewPath("spec")
 
 func validateDeployment(is, was Object) field.ErrorList {
-	s, template := is.(*appsv1.Deployment).Spec, spec.Child("template")
-	errs := apivalidation.ValidateNonnegativeField(int64(*s.Replicas), spec.Child("replicas"))
-	if s.Selector == nil {
-		errs = append(errs, field.Required(spec.Child("selector"), ""))
-	}
-	selector, err := metav1.LabelSelectorAsSelector(s.Selector)
-	if err != nil || s.Selector != nil && selector.Empty() {
-		errs = append(errs, field.Invalid(spec.Child("selector"), s.Selector, "invalid or empty label selector"))
-	}
-	if err == nil && !selector.Empty() && !selector.Matches(labels.Set(s.Template.Labels)) {
-		errs = append(errs, field.Invalid(template.Child("metadata", "labels"), s.Template.Labels, "`selector` does not match template `labels`"))
-	}
+	s := is.(*appsv1.Deployment).Spec
+	errs := validateReplicas(*s.Replicas, s.Selector, &s.Template)
 	if s.Strategy.Type == appsv1.RecreateDeploymentStrategyType && s.Strategy.RollingUpdate != nil { // perhaps an old default
 		errs = append(errs, field.Forbidden(spec.Child("strategy", "rollingUpdate"), "may not be specified when it is Recreate"))
 	}
-	errs = append(errs, validateTemplate(&s.Template, template.Child("spec"))...)
+	errs = append(errs, validateTemplate(&s.Template, spec.Child("template", "spec"))...)
 	if old, ok := was.(*appsv1.Deployment); ok {
 		errs = append(errs, apivalidation.ValidateImmutableField(s.Selector, old.Spec.Selector, spec.Child("selector"))...)
+	}
+	return errs
+}
+
+func validateStatefulSet(is, was Object) field.ErrorList {
+	s := is.(*appsv1.StatefulSet).Spec
+	errs := append(validateReplicas(*s.Replicas, s.Selector, &s.Template), validateTemplate(&s.Template, spec.Child("template", "spec"))...)
+	if old, ok := was.(*appsv1.StatefulSet); ok {
+		same := s // but for what can change
+		same.Replicas, same.Ordinals, same.Template, same.UpdateStrategy = old.Spec.Replicas, old.Spec.Ordinals, old.Spec.Template, old.Spec.UpdateStrategy
+		same.RevisionHistoryLimit, same.MinReadySeconds = old.Spec.RevisionHistoryLimit, old.Spec.MinReadySeconds
+		same.PersistentVolumeClaimRetentionPolicy = old.Spec.PersistentVolumeClaimRetentionPolicy
+		if !equality.Semantic.DeepEqual(same, old.Spec) {
+			errs = append(errs, field.Forbidden(spec, "updates to statefulset spec for fields other than these are forbidden"))
+		}
+	}
+	return errs
+}
+
+// validateReplicas validates what all kinds have that run the same Pod several times.
+func validateReplicas(replicas int32, ofSelector *metav1.LabelSelector, template *corev1.PodTemplateSpec) field.ErrorList {
+	errs := apivalidation.ValidateNonnegativeField(int64(replicas), spec.Child("replicas"))
+	if ofSelector == nil {
+		errs = append(errs, field.Required(spec.Child("selector"), ""))
+	}
+	selector, err := metav1.LabelSelectorAsSelector(ofSelector)
+	if err != nil || ofSelector != nil && selector.Empty() {
+		errs = append(errs, field.Invalid(spec.Child("selector"), ofSelector, "invalid or empty label selector"))
+	}
+	if err == nil && !selector.Empty() && !selector.Matches(labels.Set(template.Labels)) {
+		path := spec.Child("template", "metadata", "labels")
+		errs = append(errs, field.Invalid(path, template.Labels, "`selector` does not match template `labels`"))
 	}
 	return errs
 }

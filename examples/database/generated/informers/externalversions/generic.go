@@ -7,7 +7,7 @@ import (
 
 	schema "k8s.io/apimachinery/pkg/runtime/schema"
 	cache "k8s.io/client-go/tools/cache"
-	v1alpha1 "nicoleh.io/k8s-controller/examples/database/v1alpha1"
+	v1alpha1 "nicoleh.io/k8s-controller/examples/database/apis/database/v1alpha1"
 )
 
 // GenericInformer is type of SharedIndexInformer which will locate and delegate to other

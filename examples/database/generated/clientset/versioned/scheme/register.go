@@ -8,7 +8,7 @@ import (
 	schema "k8s.io/apimachinery/pkg/runtime/schema"
 	serializer "k8s.io/apimachinery/pkg/runtime/serializer"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
-	databasev1alpha1 "nicoleh.io/k8s-controller/examples/database/v1alpha1"
+	databasev1alpha1 "nicoleh.io/k8s-controller/examples/database/apis/database/v1alpha1"
 )
 
 var Scheme = runtime.NewScheme()

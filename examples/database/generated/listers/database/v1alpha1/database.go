@@ -6,7 +6,7 @@ import (
 	labels "k8s.io/apimachinery/pkg/labels"
 	listers "k8s.io/client-go/listers"
 	cache "k8s.io/client-go/tools/cache"
-	databasev1alpha1 "nicoleh.io/k8s-controller/examples/database/v1alpha1"
+	databasev1alpha1 "nicoleh.io/k8s-controller/examples/database/apis/database/v1alpha1"
 )
 
 // DatabaseLister helps list Databases.

@@ -14,7 +14,7 @@ import (
 	versioned "nicoleh.io/k8s-controller/examples/database/generated/clientset/versioned"
 	internalinterfaces "nicoleh.io/k8s-controller/examples/database/generated/informers/externalversions/internalinterfaces"
 	databasev1alpha1 "nicoleh.io/k8s-controller/examples/database/generated/listers/database/v1alpha1"
-	examplesdatabasev1alpha1 "nicoleh.io/k8s-controller/examples/database/v1alpha1"
+	examplesdatabasev1alpha1 "nicoleh.io/k8s-controller/examples/database/apis/database/v1alpha1"
 )
 
 // DatabaseInformer provides access to a shared informer and lister for

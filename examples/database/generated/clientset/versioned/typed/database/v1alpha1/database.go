@@ -10,7 +10,7 @@ import (
 	watch "k8s.io/apimachinery/pkg/watch"
 	gentype "k8s.io/client-go/gentype"
 	scheme "nicoleh.io/k8s-controller/examples/database/generated/clientset/versioned/scheme"
-	databasev1alpha1 "nicoleh.io/k8s-controller/examples/database/v1alpha1"
+	databasev1alpha1 "nicoleh.io/k8s-controller/examples/database/apis/database/v1alpha1"
 )
 
 // DatabasesGetter has a method to return a DatabaseInterface.

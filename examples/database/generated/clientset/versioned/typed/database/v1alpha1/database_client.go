@@ -7,7 +7,7 @@ import (
 
 	rest "k8s.io/client-go/rest"
 	scheme "nicoleh.io/k8s-controller/examples/database/generated/clientset/versioned/scheme"
-	databasev1alpha1 "nicoleh.io/k8s-controller/examples/database/v1alpha1"
+	databasev1alpha1 "nicoleh.io/k8s-controller/examples/database/apis/database/v1alpha1"
 )
 
 type DatabaseV1alpha1Interface interface {

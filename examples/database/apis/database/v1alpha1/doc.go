@@ -1,4 +1,4 @@
-// Package v1alpha1 is the API of the example: Databases.
+// Package v1alpha1 is the API of Databases.
 //
 // +k8s:deepcopy-gen=package
 // +k8s:register-gen=package

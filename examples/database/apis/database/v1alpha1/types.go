@@ -88,8 +88,9 @@ type DatabaseList struct {
 // Reasons of the condition Ready.
 const (
 	ReasonAvailable         = "Available"         // all Pods are, and run the version asked for
+	ReasonContested         = "Contested"         // somebody else keeps changing the StatefulSet
 	ReasonErrResourceExists = "ErrResourceExists" // the StatefulSet of the name belongs to someone else
-	ReasonInvalidSpec       = "InvalidSpec"       // the API server's validation refuses the StatefulSet
+	ReasonInvalidSpec       = "InvalidSpec"       // the API server's validation, or this controller, refuses what is asked for
 	ReasonRefused           = "Refused"           // a policy, a webhook or a quota refuses the StatefulSet
 	ReasonTerminating       = "Terminating"       // the StatefulSet is being deleted
 )
