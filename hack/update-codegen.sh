@@ -39,20 +39,19 @@ plurals() {
     }' {} + | LC_ALL=C sort -u | paste -sd, -
 }
 
-# generate BASE ONLY OUTPUT CRDS: what follows from the types in BASE, or in its directory ONLY. The
-# packages of the clientset are written to OUTPUT, and one file for each kind to CRDS.
+# generate TYPES OUTPUT CRDS: what follows from the types in TYPES. The packages of the clientset are
+# written to OUTPUT, and one file for each kind to CRDS.
 generate() {
-  local base=$1 only=$2 output=$3 crds=$4 types=$1${2:+/$2} drafts file singular
+  local types=$1 output=$2 crds=$3 drafts file singular
   kube::codegen::gen_helpers --boilerplate hack/boilerplate.go.txt "${types}"
   kube::codegen::gen_register --boilerplate hack/boilerplate.go.txt "${types}"
   kube::codegen::gen_client \
     --with-watch \
-    ${only:+--one-input-api "${only}"} \
     --plural-exceptions "$(plurals "${types}")" \
     --output-dir "${output}" \
     --output-pkg "$(go list -m)/${output}" \
     --boilerplate hack/boilerplate.go.txt \
-    "${base}"
+    "${types}"
 
   drafts=$(mktemp -d "${temp}/crds.XXXXXX")
   "$(hack/tool.sh controller-gen)" crd "paths=./${types}/..." "output:crd:dir=${drafts}"
@@ -72,9 +71,11 @@ generate() {
 quantity='^(\+|-)?([0-9]{1,20}(\.[0-9]{0,12})?|\.[0-9]{1,12})([KMGTPE]i|[numkMGTPE]|[eE](\+|-)?[0-9]{1,2})?$'
 time='^[12][0-9]{3}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])$'
 
-generate pkg/apis "" pkg/generated artifacts/examples
-# The example has its own group.
-generate examples database examples/database/generated examples/database
+generate pkg/apis pkg/generated artifacts/examples
+# The example has the script that its author gets. hack/tools is its go.mod here.
+sed "s|^module .*|module $(go list -m)/examples/database|" hack/tools/go.mod >examples/database/go.mod
+cp hack/tools/go.sum examples/database
+examples/database/hack/update-codegen.sh
 
 "$(hack/tool.sh crd-ref-docs)" --config hack/tools/api-reference/config.yaml \
   --templates-dir hack/tools/api-reference --renderer markdown --source-path pkg/apis \
@@ -82,13 +83,13 @@ generate examples database examples/database/generated examples/database
 
 # All of them have succeeded.
 generated=(pkg/generated docs/api.md artifacts/examples/crd-*.yaml)
-generated+=(examples/database/generated examples/database/crd-*.yaml)
+generated+=(examples/database/generated examples/database/artifacts/crd-*.yaml)
 while IFS= read -r file; do
   generated+=("${file}")
 done < <(find . -name 'zz_generated.*.go')
 cd "${tree}"
 rm -f artifacts/examples/crd-*.yaml
-rm -f examples/database/crd-*.yaml
+rm -f examples/database/artifacts/crd-*.yaml
 for path in "${generated[@]}"; do
   rm -rf "${path}"
   mkdir -p "$(dirname "${path}")"

@@ -11,10 +11,10 @@ import (
 	schema "k8s.io/apimachinery/pkg/runtime/schema"
 	watch "k8s.io/apimachinery/pkg/watch"
 	cache "k8s.io/client-go/tools/cache"
+	apisdatabasev1alpha1 "nicoleh.io/k8s-controller/examples/database/apis/database/v1alpha1"
 	versioned "nicoleh.io/k8s-controller/examples/database/generated/clientset/versioned"
 	internalinterfaces "nicoleh.io/k8s-controller/examples/database/generated/informers/externalversions/internalinterfaces"
 	databasev1alpha1 "nicoleh.io/k8s-controller/examples/database/generated/listers/database/v1alpha1"
-	examplesdatabasev1alpha1 "nicoleh.io/k8s-controller/examples/database/apis/database/v1alpha1"
 )
 
 // DatabaseInformer provides access to a shared informer and lister for
@@ -35,22 +35,22 @@ type TypedDatabaseInformer interface {
 
 // DatabaseIndexInformer is a wrapper around the underlying [cache.SharedIndexInformer]
 // with type-safe variants of several methods.
-type DatabaseIndexInformer cache.TypedSharedIndexInformer[*examplesdatabasev1alpha1.Database]
+type DatabaseIndexInformer cache.TypedSharedIndexInformer[*apisdatabasev1alpha1.Database]
 
 // DatabaseHandlerFuncs is a specialization of [cache.TypedResourceEventHandlerFuncs] for Database.
-type DatabaseHandlerFuncs = cache.TypedResourceEventHandlerFuncs[*examplesdatabasev1alpha1.Database]
+type DatabaseHandlerFuncs = cache.TypedResourceEventHandlerFuncs[*apisdatabasev1alpha1.Database]
 
 // DatabaseDetailedHandlerFuncs is a specialization of [cache.TypedResourceEventHandlerDetailedFuncs] for Database.
-type DatabaseDetailedHandlerFuncs = cache.TypedResourceEventHandlerDetailedFuncs[*examplesdatabasev1alpha1.Database]
+type DatabaseDetailedHandlerFuncs = cache.TypedResourceEventHandlerDetailedFuncs[*apisdatabasev1alpha1.Database]
 
 // DatabaseFilteringHandler is a specialization of [cache.TypedFilteringResourceEventHandler] for Database.
-type DatabaseFilteringHandler = cache.TypedFilteringResourceEventHandler[*examplesdatabasev1alpha1.Database]
+type DatabaseFilteringHandler = cache.TypedFilteringResourceEventHandler[*apisdatabasev1alpha1.Database]
 
 // DatabaseIndexers is a specialization of [cache.TypedIndexers] for Database.
-type DatabaseIndexers = cache.TypedIndexers[*examplesdatabasev1alpha1.Database]
+type DatabaseIndexers = cache.TypedIndexers[*apisdatabasev1alpha1.Database]
 
 // DeletedDatabase is a specialization of [cache.DeletedObject] for Database.
-type DeletedDatabase = cache.DeletedObject[*examplesdatabasev1alpha1.Database]
+type DeletedDatabase = cache.DeletedObject[*apisdatabasev1alpha1.Database]
 
 type databaseInformer struct {
 	factory          internalinterfaces.SharedInformerFactory
@@ -103,7 +103,7 @@ func NewTypedDatabaseInformerWithOptions(client versioned.Interface, namespace s
 	gvr := schema.GroupVersionResource{Group: "db.example.com", Version: "v1alpha1", Resource: "databases"}
 	identifier := options.InformerName.WithResource(gvr)
 	tweakListOptions := options.TweakListOptions
-	return cache.NewTypedSharedIndexInformer[*examplesdatabasev1alpha1.Database](cache.NewSharedIndexInformerWithOptions(
+	return cache.NewTypedSharedIndexInformer[*apisdatabasev1alpha1.Database](cache.NewSharedIndexInformerWithOptions(
 		cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
 			ListFunc: func(opts v1.ListOptions) (runtime.Object, error) {
 				if tweakListOptions != nil {
@@ -130,7 +130,7 @@ func NewTypedDatabaseInformerWithOptions(client versioned.Interface, namespace s
 				return client.DatabaseV1alpha1().Databases(namespace).Watch(ctx, opts)
 			},
 		}, client),
-		&examplesdatabasev1alpha1.Database{},
+		&apisdatabasev1alpha1.Database{},
 		cache.SharedIndexInformerOptions{
 			ResyncPeriod: options.ResyncPeriod,
 			Indexers:     options.Indexers,
@@ -148,7 +148,7 @@ func (f *databaseInformer) Informer() cache.SharedIndexInformer {
 }
 
 func (f *databaseInformer) TypedInformer() DatabaseIndexInformer {
-	return cache.NewTypedSharedIndexInformer[*examplesdatabasev1alpha1.Database](f.factory.InformerFor(&examplesdatabasev1alpha1.Database{}, f.defaultInformer))
+	return cache.NewTypedSharedIndexInformer[*apisdatabasev1alpha1.Database](f.factory.InformerFor(&apisdatabasev1alpha1.Database{}, f.defaultInformer))
 }
 
 func (f *databaseInformer) Lister() databasev1alpha1.DatabaseLister {
@@ -174,7 +174,7 @@ type databaseTypedInformerAdapter struct {
 }
 
 func (a *databaseTypedInformerAdapter) TypedInformer() DatabaseIndexInformer {
-	return cache.NewTypedSharedIndexInformer[*examplesdatabasev1alpha1.Database](a.Informer())
+	return cache.NewTypedSharedIndexInformer[*apisdatabasev1alpha1.Database](a.Informer())
 }
 
 // ToDatabaseIndexInformer converts an untyped informer into a DatabaseIndexInformer.
@@ -188,5 +188,5 @@ func ToDatabaseIndexInformer(informer cache.SharedIndexInformer) DatabaseIndexIn
 	if informer, ok := informer.(DatabaseIndexInformer); ok {
 		return informer
 	}
-	return cache.NewTypedSharedIndexInformer[*examplesdatabasev1alpha1.Database](informer)
+	return cache.NewTypedSharedIndexInformer[*apisdatabasev1alpha1.Database](informer)
 }

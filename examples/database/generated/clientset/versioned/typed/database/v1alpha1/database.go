@@ -9,8 +9,8 @@ import (
 	types "k8s.io/apimachinery/pkg/types"
 	watch "k8s.io/apimachinery/pkg/watch"
 	gentype "k8s.io/client-go/gentype"
-	scheme "nicoleh.io/k8s-controller/examples/database/generated/clientset/versioned/scheme"
 	databasev1alpha1 "nicoleh.io/k8s-controller/examples/database/apis/database/v1alpha1"
+	scheme "nicoleh.io/k8s-controller/examples/database/generated/clientset/versioned/scheme"
 )
 
 // DatabasesGetter has a method to return a DatabaseInterface.

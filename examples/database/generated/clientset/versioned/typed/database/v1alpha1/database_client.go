@@ -6,8 +6,8 @@ import (
 	http "net/http"
 
 	rest "k8s.io/client-go/rest"
-	scheme "nicoleh.io/k8s-controller/examples/database/generated/clientset/versioned/scheme"
 	databasev1alpha1 "nicoleh.io/k8s-controller/examples/database/apis/database/v1alpha1"
+	scheme "nicoleh.io/k8s-controller/examples/database/generated/clientset/versioned/scheme"
 )
 
 type DatabaseV1alpha1Interface interface {

@@ -4,8 +4,8 @@ package fake
 
 import (
 	gentype "k8s.io/client-go/gentype"
-	databasev1alpha1 "nicoleh.io/k8s-controller/examples/database/generated/clientset/versioned/typed/database/v1alpha1"
 	v1alpha1 "nicoleh.io/k8s-controller/examples/database/apis/database/v1alpha1"
+	databasev1alpha1 "nicoleh.io/k8s-controller/examples/database/generated/clientset/versioned/typed/database/v1alpha1"
 )
 
 // fakeDatabases implements DatabaseInterface
