@@ -160,19 +160,17 @@ func (c *Controller) act(ctx context.Context, o Observed, plan Plan) (Observed, 
 	switch {
 	case response.IsStale(err, statefulSetResource, name), o.Live == nil && response.IsTaken(err):
 		return o, worker.Deferred(err)
-	case err != nil && !response.IsRefusal(err):
+	case err == nil:
+		c.writes.WroteAt(cache.MetaObjectToName(o.Database), statefulSetResource, stored.ResourceVersion)
+		if o.Live == nil {
+			c.recorder.Eventf(o.Database, corev1.EventTypeNormal, "Created", "Created StatefulSet %q", name)
+		}
+		o.Live = stored
+	case !response.IsRefusal(err):
 		return o, fmt.Errorf("writing StatefulSet %q: %w", name, err)
 	}
 	o.Last = o.Last.Then(plan.Wish, err, time.Now())
 	c.attempts.Note(o.Database, o.Last)
-	if err != nil {
-		return o, nil
-	}
-	c.writes.WroteAt(cache.MetaObjectToName(o.Database), statefulSetResource, stored.ResourceVersion)
-	if o.Live == nil {
-		c.recorder.Eventf(o.Database, corev1.EventTypeNormal, "Created", "Created StatefulSet %q", name)
-	}
-	o.Live = stored
 	return o, nil
 }
 

@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -16,7 +17,7 @@ func databaseYAML(name string, fields ...string) string {
 	return fmt.Sprintf("apiVersion: db.example.com/v1alpha1\nkind: Database\nmetadata: {name: %s}\nspec: {image: registry.example/database, %s}\n", name, strings.Join(fields, ", "))
 }
 
-// The example of docs/fork.md does what it says, with no other permissions than it asks for.
+// The example does what it says, with no other permissions than it asks for.
 func TestExampleDatabase(t *testing.T) {
 	t.Parallel()
 	n := NewQuietNamespace(t)
@@ -43,11 +44,20 @@ func TestExampleDatabase(t *testing.T) {
 }
 
 // startDatabaseController runs the example in a namespace, under a service account that may do
-// what rbac.yaml says.
+// what the ClusterRole in install.yaml says.
 func startDatabaseController(t *testing.T, n *lab.Namespace) {
 	t.Helper()
-	const example = "../../examples/database"
-	n.Kubectl(t, "apply", "-f", example+"/crd-database.yaml", "-f", example+"/rbac.yaml")
+	const artifacts = "../../examples/database/artifacts/"
+	n.Kubectl(t, "apply", "-f", artifacts+"crd-database.yaml")
+	manifest, err := os.ReadFile(artifacts + "install.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for document := range strings.SplitSeq(string(manifest), "\n---\n") {
+		if strings.Contains(document, "\nkind: ClusterRole\n") {
+			n.Apply(t, document)
+		}
+	}
 	n.Kubectl(t, "wait", `--for=jsonpath={.status.conditions[?(@.type=="Established")].status}=True`, "crd/databases.db.example.com")
 	n.Kubectl(t, "create", "rolebinding", "database", "--clusterrole=database-controller", "--serviceaccount="+n.Name+":database")
 	n.Kubectl(t, "create", "role", "database-lease", "--verb=get,create,update", "--resource=leases.coordination.k8s.io")
