@@ -102,7 +102,7 @@ test-all: test test-side-by-side test-e2e test-api test-remove ## All of them
 .PHONY: test-side-by-side
 test-side-by-side: ## Most of them, four at a time
 	$(MAKE) --jobs=4 $(if $(filter output-sync,$(.FEATURES)),--output-sync) \
-		faults test-race test-install test-local-cluster test-monitoring
+		faults test-new test-race test-install test-local-cluster test-monitoring
 
 .PHONY: test-race
 test-race: ## Tests that need no cluster, with the race detector
@@ -131,6 +131,10 @@ test-install: local-cluster ## Install from install.yaml, a kustomization and th
 .PHONY: test-monitoring
 test-monitoring: local-cluster ## Tests of alerts, dashboard and scrape
 	$(call go_test,test) -count=1 ./monitoring
+
+.PHONY: test-new
+test-new: local-cluster ## Make a repository with hack/new, as an author does, and run it on a local cluster
+	$(call go_test,.) -count=1 -timeout 20m -run TestNew ./hack/new -new
 
 REMOVE ?= $(apps)
 

@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"go/format"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -108,6 +109,12 @@ func copyTree(source, target, name string) error {
 		if bytes.HasPrefix(content, []byte("#!")) {
 			mode = 0o755
 		}
-		return os.WriteFile(to, bytes.ReplaceAll(content, []byte(kit+"/"+example), []byte(name)), mode)
+		content = bytes.ReplaceAll(content, []byte(kit+"/"+example), []byte(name))
+		if filepath.Ext(to) == ".go" { // imports are sorted by their paths
+			if content, err = format.Source(content); err != nil {
+				return err
+			}
+		}
+		return os.WriteFile(to, content, mode)
 	})
 }

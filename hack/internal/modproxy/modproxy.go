@@ -61,16 +61,17 @@ func Add(ctx context.Context, proxy, dir, version string) error {
 }
 
 // Env returns the environment of a go command that finds modules in the proxy, and all others
-// in this machine's module cache. The command keeps them in a cache of its own, so that another
+// in this machine's module cache, or else where this machine finds them. The command keeps them in a cache of its own, so that another
 // test can serve another module under the same version.
 func Env(ctx context.Context, proxy, cache string) ([]string, error) {
-	values, err := exec.CommandContext(ctx, "go", "env", "GOMODCACHE", "GOFLAGS").Output()
+	values, err := exec.CommandContext(ctx, "go", "env", "GOMODCACHE", "GOPROXY", "GOFLAGS").Output()
 	if err != nil {
 		return nil, fmt.Errorf("finding the module cache: %w", err)
 	}
-	machine, flags, _ := strings.Cut(strings.TrimSpace(string(values)), "\n")
+	lines := strings.Split(string(values), "\n")
+	machine, others, flags := lines[0], lines[1], lines[2]
 	return append(os.Environ(),
-		"GOPROXY=file://"+proxy+",file://"+filepath.Join(machine, "cache", "download"),
+		"GOPROXY=file://"+proxy+",file://"+filepath.Join(machine, "cache", "download")+","+others,
 		"GOMODCACHE="+cache,
 		// The caller can remove the cache, and what other caches' modules compile to is not compiled again.
 		"GOFLAGS="+flags+" -modcacherw -trimpath",
