@@ -143,10 +143,10 @@ func (o owner) rename() {
 	}
 	o.run(strings.NewReplacer("BookShelves", "DB2Indices", "bookshelves", "db2indices", "BookShelf", "DB2Index", "bookshelf", "db2index",
 		"shortName=bs", "shortName=di").Replace(blocks[0].Text))
-	if left := o.run("git ls-files | grep -i database || true; git grep -il 'databases\\?' || true"); left != "" {
-		o.Logf("files with the former name:\n%s", left)
-	}
 	o.commit()
+	if left := o.run("git ls-files | grep -i database || true; git grep -il database || true"); left != "" {
+		o.Errorf("files with the former name:\n%s", left)
+	}
 }
 
 // runOnCluster runs the controller on a real control plane until an object is Ready.
