@@ -27,10 +27,6 @@ func Test(t *testing.T, run func(ctx context.Context, args []string) error) {
 		case "watch":
 			want := strings.Fields(d.Expected)
 			got := watched(t, run, flags, len(want))
-			slices.Sort(want) // A fork has other names, and so another order.
-			if slices.Equal(got, want) {
-				return d.Expected
-			}
 			return strings.Join(got, "\n")
 		case "refuse":
 			return fmt.Sprint(run(t.Context(), flags))
