@@ -76,7 +76,7 @@ func Env(ctx context.Context, proxy, cache string) ([]string, error) {
 		// The caller can remove the cache, and what other caches' modules compile to is not compiled again.
 		"GOFLAGS="+flags+" -modcacherw -trimpath",
 		"GONOPROXY=none", // which changes how go run finds a module, as it does for those who have private ones
-		"GOSUMDB=off", // it does not know the proxy's modules
+		"GOSUMDB=off",    // it does not know the proxy's modules
 		"GOTOOLCHAIN=local",
 		"GOWORK=off",
 	), nil
