@@ -27,18 +27,6 @@ codegen=$(go list -C hack/tools -m -f '{{.Dir}}' k8s.io/code-generator)
 # shellcheck source=/dev/null
 source "${codegen}/kube_codegen.sh"
 
-# plurals DIR: the plurals that the types' markers say, as client-gen takes them, with the capitals
-# of the kind: Shelf:Shelves.
-plurals() {
-  find "$1" -name '*.go' -exec awk '
-    /^\/\/ \+kubebuilder:resource:/ { plural = $0; sub(/.*path=/, "", plural); sub(/,.*/, "", plural) }
-    /^type [A-Z][A-Za-z0-9]* struct/ && plural != "" {
-      for (n = 0; n < length($2) && n < length(plural) && tolower(substr($2, n + 1, 1)) == substr(plural, n + 1, 1); n++);
-      print $2 ":" (n ? substr($2, 1, n) substr(plural, n + 1) : toupper(substr(plural, 1, 1)) substr(plural, 2))
-      plural = ""
-    }' {} + | LC_ALL=C sort -u | paste -sd, -
-}
-
 # generate TYPES OUTPUT CRDS: what follows from the types in TYPES. The packages of the clientset are
 # written to OUTPUT, and one file for each kind to CRDS.
 generate() {
@@ -47,7 +35,6 @@ generate() {
   kube::codegen::gen_register --boilerplate hack/boilerplate.go.txt "${types}"
   kube::codegen::gen_client \
     --with-watch \
-    --plural-exceptions "$(plurals "${types}")" \
     --output-dir "${output}" \
     --output-pkg "$(go list -m)/${output}" \
     --boilerplate hack/boilerplate.go.txt \
