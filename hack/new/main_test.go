@@ -42,6 +42,22 @@ func TestTools(t *testing.T) {
 	}
 }
 
+// What cannot work is refused in one line, and nothing is written.
+func TestRefused(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for want, args := range map[string][]string{
+		"say the path of your module": {},
+		"run it at a version":         {"example.com/pantry"},
+	} {
+		if err := run(args); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", args, err, want)
+		}
+	}
+	if files, err := os.ReadDir("."); err != nil || len(files) > 0 {
+		t.Errorf("there are %v, %v", files, err)
+	}
+}
+
 // owner is somebody who has nothing of this repository but its path.
 type owner struct {
 	*testing.T
