@@ -11,5 +11,9 @@ import (
 )
 
 func TestSchemaAndTypesAgree(t *testing.T) {
-	crd.Check(t, "artifacts/crd-database.yaml", scheme.Scheme, func(obj runtime.Object) { newStatefulSet(obj.(*v1alpha1.Database)) })
+	crd.Check(t, "artifacts/crd-database.yaml", scheme.Scheme, func(obj runtime.Object) {
+		if db, ok := obj.(*v1alpha1.Database); ok { // not one of another version
+			newStatefulSet(db)
+		}
+	})
 }

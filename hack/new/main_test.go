@@ -128,6 +128,7 @@ func TestNew(t *testing.T) {
 		t.Fatalf("make generate changes\n%s", changed)
 	}
 	o.changeType()
+	o.addVersion()
 	o.rename()
 	o.runOnCluster()
 }
@@ -144,6 +145,22 @@ func (o owner) changeType() {
 	}
 	o.edit(types, "	Grace *metav1.Duration", "	// +kubebuilder:validation:Type=string\n	// +kubebuilder:validation:Pattern=`^([0-9]{1,5}(ms|s|m|h)){1,4}$`\n	Grace *metav1.Duration")
 	o.run("make generate && make test")
+	o.commit()
+}
+
+// addVersion serves v1beta1 beside v1alpha1, which stays the stored one, and moves the controller to it, as
+// docs/change-the-api.md does with an Icecream.
+func (o owner) addVersion() {
+	o.run(`cp -r apis/database/v1alpha1 apis/database/v1beta1
+rm apis/database/v1beta1/zz_generated.*
+perl -pi -e 's/(package )v1alpha1\b/$1v1beta1/i' apis/database/v1beta1/*.go
+perl -pi -e 's#^// \+kubebuilder:subresource:status#$&\n// +kubebuilder:storageversion#' apis/database/v1alpha1/types.go
+make generate
+git grep -l 'database/v1alpha1"' -- '*.go' ':!generated' |
+  xargs perl -pi -e 's#(database/)v1alpha1"#$1v1beta1"#; s/\bv1alpha1\./v1beta1./g; s/V1alpha1\(\)/V1beta1()/g'
+git grep -l 'db.example.com/v1alpha1' -- testdata artifacts | xargs perl -pi -e 's#db.example.com/v1alpha1#db.example.com/v1beta1#'
+gofmt -w *.go
+make test`)
 	o.commit()
 }
 
