@@ -70,7 +70,7 @@ func testGrantIsTakenBack(t *testing.T, s *scripted) {
 	want := []string{
 		"Normal RebootGranted Reboot granted: at most 1 of 2 nodes may be unavailable",
 		"Normal RebootWaiting Waiting to reboot (BudgetIsUsedUp): of 2 nodes at most 1 may be unavailable, and 1 other is: a (Granted)",
-		"Warning RebootTakenBack The grant was not used until " + granted.Grant.Until.Format(time.RFC3339) + ", or is no longer wanted; it was taken back",
+		"Warning RebootTakenBack The grant until " + granted.Grant.Until.Format(time.RFC3339) + " was taken back: it was not used in time, cannot be used, or is no longer wanted",
 		"Normal RebootWaiting Waiting to reboot (AgentSilent): its agent has not begun the reboot that was granted at " + granted.Grant.LastGranted.Format(time.RFC3339),
 		"Normal RebootGranted Reboot granted: at most 1 of 2 nodes may be unavailable",
 	}

@@ -46,7 +46,7 @@ type Decision struct {
 	Budget       int           // how many of them may be unavailable
 	Unavailable  []Unavailable // those that are, by name
 	Steps        []Step        // each is about another node
-	Waiting      []Waiting     // all others that need a reboot, in the order of their turns, and those that cannot be written
+	Waiting      []Waiting     // the other nodes that need a reboot, in the order of their turns, and the nodes that cannot be written
 	RequeueAfter time.Duration // when to decide again even if nothing changes; zero for never
 }
 
@@ -170,9 +170,9 @@ func Decide(o Observed) Decision {
 	return d
 }
 
-// decideChosen passes over nodes that must not reboot now, the last ones by turn if there are too many. Only
-// if it passes over none, it allows the others to reboot: a write that passes a node over can come too late, after
-// that of another process that allows it.
+// decideChosen passes over nodes that must not reboot now, the last ones by turn if there are too many. It
+// allows the others to reboot only if it passes over none: another process may have allowed a node to reboot
+// before the write arrives that passes it over.
 func (d *Decision) decideChosen(o Observed, budgets []budget, chosen []request.Node) {
 	isRoom := true
 	var rest []request.Node // the last one first

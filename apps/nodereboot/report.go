@@ -43,7 +43,7 @@ func (c *Controller) recordStep(ctx context.Context, d Decision, step Step, node
 		c.recorder.Eventf(node, corev1.EventTypeNormal, ReasonGranted, "Reboot granted: at most %d of %d nodes may be unavailable", d.Budget, d.Nodes)
 	case TakeBack:
 		c.recorder.Eventf(node, corev1.EventTypeWarning, ReasonTakenBack,
-			"The grant was not used until %s, or is no longer wanted; it was taken back", step.Grant.Until.Format(time.RFC3339))
+			"The grant until %s was taken back: it was not used in time, cannot be used, or is no longer wanted", step.Grant.Until.Format(time.RFC3339))
 	case Choose, PassOver:
 	}
 }

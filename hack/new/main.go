@@ -55,12 +55,12 @@ func run(args []string) error {
 	if err := module.CheckPath(name); err != nil {
 		return err
 	}
-	dir := path.Base(name)
-	if err := os.Mkdir(dir, 0o755); err != nil { //nolint:gosec // a repository is no secret
-		return err
-	}
 	source, err := download(info.Main.Version)
 	if err != nil {
+		return err
+	}
+	dir := path.Base(name)
+	if err := os.Mkdir(dir, 0o755); err != nil { //nolint:gosec // a repository is no secret
 		return err
 	}
 	if err := copyTree(source, dir, name); err != nil {
@@ -88,8 +88,8 @@ func download(version string) (string, error) {
 	command.Stderr = os.Stderr
 	output, err := command.Output()
 	var downloaded struct{ Dir, Error string }
-	if err := errors.Join(json.Unmarshal(output, &downloaded), err); err != nil || downloaded.Error != "" {
-		return "", errors.Join(errors.New(downloaded.Error), err)
+	if err := errors.Join(err, json.Unmarshal(output, &downloaded)); err != nil {
+		return "", fmt.Errorf("downloading %s@%s: %w %s", kit, version, err, downloaded.Error)
 	}
 	return filepath.Join(downloaded.Dir, filepath.FromSlash(example)), nil
 }

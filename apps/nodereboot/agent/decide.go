@@ -169,7 +169,7 @@ func (o Observed) answer(r request.Record) Decision {
 		return Decision{Step: Rest}
 	}
 	isAnswered := r.ID == grant.ID
-	isGranted := !grant.IsOver && o.Now.Before(grant.Until.Add(request.ClockSkew)) && !o.isClosed(grant.Closes)
+	isGranted := !grant.IsOver && o.Now.Before(grant.Until.Add(request.ClockSkew)) && !o.isClosed()
 	switch {
 	case isAnswered && r.Blocked == "" && !isGranted:
 		return Decision{Step: Rest}
@@ -181,17 +181,18 @@ func (o Observed) answer(r request.Record) Decision {
 	case r.Blocked != "":
 		return Decision{Step: Rest}
 	}
-	return o.begin(r, grant)
+	return o.begin(r)
 }
 
-// isClosed reports whether the window that closes at that time has closed.
-func (o Observed) isClosed(closes time.Time) bool {
-	return !closes.IsZero() && !o.Now.Before(closes)
+// isClosed reports whether the window of the node's grant has closed.
+func (o Observed) isClosed() bool {
+	grant := o.Node.Grant
+	return grant != nil && !grant.Closes.IsZero() && !o.Now.Before(grant.Closes)
 }
 
 // begin records the work and cordons the node, unless somebody else has.
-func (o Observed) begin(r request.Record, grant *request.Grant) Decision {
-	r.Work = &request.Work{Since: o.Now.UTC().Truncate(time.Second), Closes: grant.Closes}
+func (o Observed) begin(r request.Record) Decision {
+	r.Work = &request.Work{Since: o.Now.UTC().Truncate(time.Second)}
 	r.NotBefore, r.Why = time.Time{}, ""
 	d := Decision{Step: Begin, Record: &r}
 	if !o.Node.Spec.Unschedulable {
@@ -222,7 +223,7 @@ func working(o Observed, r request.Record) Decision {
 		return giveUp(o, r, "nobody requests a reboot for now any more")
 	case o.Blocked != nil && *o.Blocked != "":
 		return giveUpFor(o, r, *o.Blocked)
-	case o.isClosed(r.Work.Closes):
+	case o.isClosed():
 		return giveUpFor(o, r, "the window has closed; "+obstacle)
 	case !o.Node.Spec.Unschedulable:
 		return giveUpFor(o, r, "somebody has uncordoned the node")

@@ -218,7 +218,6 @@ func describeRecord(r request.Record) string {
 	add(r.IsDone, "done")
 	if work := r.Work; work != nil {
 		addTime("work", work.Since)
-		addTime("closes", work.Closes)
 		add(work.IsCordoned, "cordoned")
 		addTime("commanded", work.Commanded)
 	}

@@ -38,7 +38,7 @@ const (
 // drain is what this process knows of its drain of the node.
 type drain struct {
 	Drained
-	pods    sets.Set[types.UID] // those that were there when the drain began; nil before
+	pods    sets.Set[types.UID] // what the first list after the cordon had; nil before
 	emptyAt time.Time           // since when none of them is left; zero before
 	toldAt  time.Time           // when an event has last said what it waits for; zero before
 	isSaid  bool                // whether an event says that it is done, and the node is being rebooted

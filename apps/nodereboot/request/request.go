@@ -43,7 +43,7 @@ const (
 
 // Grant is the controller's permission to reboot a node.
 type Grant struct {
-	// ID is larger than that of each grant before.
+	// ID increases with each grant of the node.
 	ID int64 `json:"id"`
 	// BootID identifies the boot that may end. Under another one, this is no grant.
 	BootID string `json:"bootID"`
@@ -73,7 +73,7 @@ type Record struct {
 	// Unable is why the agent cannot reboot the node, or not find out whether it should; empty if it can.
 	Unable string `json:"unable,omitempty"`
 
-	// ID is that of the newest grant that the agent has answered.
+	// ID is the number of the newest grant that the agent has answered.
 	ID int64 `json:"id,omitempty"`
 	// Blocked is why the node cannot be drained for it; empty if it may be possible.
 	Blocked string `json:"blocked,omitempty"`
@@ -97,8 +97,6 @@ type Record struct {
 type Work struct {
 	// Since is when it began.
 	Since time.Time `json:"since"`
-	// Closes is that of the grant.
-	Closes time.Time `json:"closes,omitzero"`
 	// IsCordoned is whether the node's cordon is the agent's. It is written together with the cordon,
 	// and no other cordon is ever removed.
 	IsCordoned bool `json:"cordoned,omitempty"`
