@@ -96,13 +96,13 @@ test: ## Unit, property and simulation tests; no cluster, no C compiler
 	go -C hack/local-cluster test -vet=off $(if $(RUN),-run '$(RUN)') $(TESTFLAGS) ./internal/...
 
 .PHONY: test-all
-test-all: test test-side-by-side test-e2e test-api test-remove ## All of them
+test-all: test test-side-by-side test-e2e ## All of them
 
 # Each of these leaves a part of two cores idle; test-e2e does not.
 .PHONY: test-side-by-side
 test-side-by-side: ## Most of them, four at a time
 	$(MAKE) --jobs=4 $(if $(filter output-sync,$(.FEATURES)),--output-sync) \
-		faults test-new test-race test-install test-local-cluster test-monitoring
+		faults test-api test-remove test-new test-race test-install test-local-cluster test-monitoring
 
 .PHONY: test-race
 test-race: ## Tests that need no cluster, with the race detector
@@ -136,10 +136,12 @@ test-monitoring: local-cluster ## Tests of alerts, dashboard and scrape
 test-new: local-cluster ## Make a repository with hack/new, as an author does, and run it on a local cluster
 	$(call go_test,.) -count=1 -timeout 20m -run TestNew ./hack/new -new
 
-REMOVE ?= $(apps)
+comma := ,
+space := $(subst ,, )
+REMOVE ?= $(subst $(space),$(comma),$(apps))
 
 .PHONY: test-remove
-test-remove: ## Remove programs (REMOVE), each in a clone, and make test and verify what is left
+test-remove: ## Remove programs (REMOVE="a b" in a clone each, a,b together; all) and test what is left
 	$(call go_test,.) -count=1 -timeout 3h -run TestRemove ./hack -remove='$(REMOVE)'
 
 .PHONY: test-api
