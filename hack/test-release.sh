@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Builds a release twice, from two clones of this commit with different directories,
 # caches, time zones and umasks, and compares all digests. Then it checks that every bill of
-# materials and every list of licenses has the modules in its binary, and the version that
-# each binary reports. The
+# materials and every list of licenses has the modules in its binary, the version that
+# each binary reports, and that manifests and chart name pushed images alone. The
 # second cache is kept in the user's cache directory, because compiling everything again
 # takes minutes.
 #
@@ -40,6 +40,16 @@ fail() {
 diff -u "${first}/dist/SHA256SUMS" "${second}/dist/SHA256SUMS" || fail "two releases of the same commit differ"
 diff <(cd "${first}/dist" && find . -type f | sort) <(cd "${second}/dist" && find . -type f | sort) ||
   fail "two releases of the same commit have different files"
+
+# Nothing was pushed, so the digests of the images are made up.
+for main in . apps/*/main.go apps/*/*/main.go; do
+  [[ -e ${main} ]] || continue
+  name=$(basename "$(dirname "${main}")")
+  [[ ${main} != . ]] || name=k8s-controller
+  echo "registry.example/${name}@sha256:${name}"
+done >"${first}/dist/images.txt"
+VERSION=v1.2.3 REGISTRY=registry.example "${first}/hack/release-manifests.sh"
+"$(hack/tool.sh helm)" template icecream "${first}"/dist/*.tgz | grep -q ' image: registry.example/k8s-controller:v1.2.3$' || fail "the chart has another image"
 
 for bill in "${first}"/dist/*.cdx.json; do
   binary=${bill%.cdx.json}
