@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
-# Checks the chart's alerts and dashboard with Prometheus' own library: the alerts are valid,
-# each alert fires when it should and only then, and has its entry in
-# artifacts/monitoring/README.md; the dashboard is complete, and all its queries can be
-# parsed. Another test checks on a cluster that a controller serves these metrics:
+# Checks the chart's alerts and dashboards with Prometheus' own library: the alerts are valid,
+# each fires when it should and only then, and has its entry in the README that explains it;
+# and all queries can be read. Another test makes them on a cluster, about what the programs serve:
 # go -C test test ./monitoring
 # To repair: edit the file. The message names the alert or the panel.
 set -euo pipefail

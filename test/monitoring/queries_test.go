@@ -1,9 +1,15 @@
 package monitoring
 
 import (
+	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
+	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -16,182 +22,190 @@ import (
 	"github.com/prometheus/prometheus/util/teststorage"
 )
 
-// sample is one line of a scrape, with the labels that Prometheus adds to it.
-type sample struct {
-	labels labels.Labels
-	value  float64
+// query is one that an alert or a dashboard makes.
+type query struct {
+	where  string   // who makes it
+	expr   string   // as Prometheus reads it
+	labels []string // that its result has
+	shows  bool     // whether it always has a result
 }
 
-// byPrometheus are series that no target has: Prometheus itself writes them.
-var byPrometheus = []map[string]string{
-	{"__name__": "up"},
-	{"__name__": "ALERTS", "alertname": "ControllerPanics", "alertstate": "firing", "severity": "warning"},
-}
-
-// targetOf is what Prometheus knows about a Pod of a release that it scrapes.
-func targetOf(release string) map[string]string {
-	return map[string]string{
-		"job": release + "-metrics", "namespace": release + "-system", "pod": release + "-0",
-		"instance": "192.0.2.1:8443", "service": release + "-metrics", "endpoint": "https", "container": "controller",
-	}
-}
-
-// findAll requires of every query of a program's alerts and dashboard that all it names
-// is in the scrape, and of those of the dashboard that they have something to show.
-func findAll(t *testing.T, program, release, text string) {
-	scraped := samples(t, release, text)
-	for _, alert := range alerts(t, program, release) {
-		checkNames(t, query{where: "alert " + alert.Alert, expr: alert.Expr}, scraped)
-	}
-	ask := replay(t, scraped)
-	for _, q := range dashboardQueries(t, program, release) {
-		checkNames(t, q, scraped)
-		result, err := ask(q.expr)
-		if err != nil {
-			t.Errorf("%s: %v\n%s", q.where, err, q.expr)
-			continue
-		}
-		if len(result) == 0 && !q.isEvent {
-			t.Errorf("%s shows nothing\n%s", q.where, q.expr)
-		}
-		for _, label := range q.labels {
-			has := func(s promql.Sample) bool { return s.Metric.Get(label) != "" }
-			if !q.isEvent && !slices.ContainsFunc(result, has) {
-				t.Errorf("%s: no label %q in %s of\n%s", q.where, label, result, q.expr)
-			}
-		}
-	}
-}
-
-// checkNames requires that each selector of a query selects something of the scrape,
-// also each of the values that it has to choose from, and that all labels by which it
-// selects, groups or joins are labels of that.
-func checkNames(t *testing.T, q query, scraped []sample) {
+// queries are all of a program in a release.
+func queries(t *testing.T, program, release string) (found []query) {
 	t.Helper()
-	expr, err := promQL.ParseExpr(q.expr)
-	if err != nil {
-		t.Errorf("%s: %v\n%s", q.where, err, q.expr)
-		return
+	for _, alert := range append(alerts(t, all, release), alerts(t, program, release)...) {
+		found = append(found, query{where: "alert " + alert.Alert, expr: alert.Expr})
 	}
-	parser.Inspect(expr, func(node parser.Node, _ []parser.Node) error {
-		var names []string
-		switch node := node.(type) {
-		case *parser.VectorSelector:
-			for _, missing := range unselected(node, scraped) {
-				t.Errorf("%s: the controller serves nothing for %s", q.where, missing)
-			}
-			for _, matcher := range node.LabelMatchers {
-				names = append(names, matcher.Name)
-			}
-		case *parser.AggregateExpr:
-			names = node.Grouping
-		case *parser.BinaryExpr:
-			if node.VectorMatching != nil {
-				names = append(slices.Clone(node.VectorMatching.MatchingLabels), node.VectorMatching.Include...)
-			}
+	type panel struct {
+		ID      int
+		Title   string
+		Targets []struct{ Expr, LegendFormat string }
+	}
+	var dashboard struct {
+		Annotations struct {
+			List []struct{ Name, Expr string }
 		}
-		for _, label := range names {
-			if !slices.ContainsFunc(selected(node, scraped), func(l labels.Labels) bool { return l.Has(label) }) {
-				t.Errorf("%s: nothing has a label %q in %s", q.where, label, node)
-			}
+		Templating struct {
+			List []struct{ Query any }
 		}
-		return nil
-	})
-}
-
-// selected are the series that the selectors below a node select.
-func selected(node parser.Node, scraped []sample) (found []labels.Labels) {
-	parser.Inspect(node, func(node parser.Node, _ []parser.Node) error {
-		if selector, ok := node.(*parser.VectorSelector); ok {
-			for _, s := range scraped {
-				if matches(selector.LabelMatchers, s.labels) {
-					found = append(found, s.labels)
+		Panels []panel
+	}
+	var own []panel
+	for file, into := range map[string]any{"dashboard.json": &dashboard, program + "/panels.json": &own} {
+		text, err := os.ReadFile(filepath.Join(files, file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal(text, into); err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+	}
+	for _, annotation := range dashboard.Annotations.List {
+		found = append(found, query{where: "annotation " + annotation.Name, expr: annotation.Expr})
+	}
+	for _, variable := range dashboard.Templating.List {
+		if parts := labelValues.FindStringSubmatch(fmt.Sprint(variable.Query)); parts != nil {
+			found = append(found, query{where: "variable " + parts[2], expr: parts[1], labels: parts[2:], shows: true})
+		}
+	}
+	ids := map[int]string{}
+	for _, panel := range append(dashboard.Panels, own...) {
+		if ids[panel.ID] != "" {
+			t.Errorf("panels %s and %s have the same id", ids[panel.ID], panel.Title)
+		}
+		ids[panel.ID] = panel.Title
+		for _, target := range panel.Targets {
+			q := query{where: "panel " + panel.Title, expr: target.Expr, shows: true}
+			for _, label := range inLegend.FindAllStringSubmatch(target.LegendFormat, -1) {
+				if label[1] != "selector" || program == icecream { // not every program has caches with selectors
+					q.labels = append(q.labels, label[1])
 				}
 			}
+			found = append(found, q)
 		}
-		return nil
-	})
+	}
+	chosen := strings.NewReplacer("$job", release+"-metrics", "$namespace", release+"-system", "$__rate_interval", "5m")
+	for i := range found {
+		found[i].expr = chosen.Replace(found[i].expr)
+	}
 	return found
 }
 
-// unselected are the selector, if it selects nothing, and those of its alternatives
-// that do not. Of reasons, one is enough: there is a series only while something has that reason.
-func unselected(selector *parser.VectorSelector, scraped []sample) (missing []string) {
-	for i, matcher := range selector.LabelMatchers {
-		for _, alternative := range append(matcher.SetMatches(), "") {
-			matchers := slices.Clone(selector.LabelMatchers)
-			if alternative != "" && matcher.Name != "reason" {
-				matchers[i] = labels.MustNewMatcher(labels.MatchEqual, matcher.Name, alternative)
-			}
-			if !slices.ContainsFunc(scraped, func(s sample) bool { return matches(matchers, s.labels) }) {
-				missing = append(missing, (&parser.VectorSelector{Name: selector.Name, LabelMatchers: matchers}).String())
+// TestQueries requires that Prometheus can read every query; TestOnACluster makes them.
+func TestQueries(t *testing.T) {
+	for _, program := range programs(t) {
+		for _, q := range queries(t, program, "k8s-controller") {
+			if _, err := promQL.ParseExpr(q.expr); err != nil {
+				t.Errorf("%s of %s: %v\n%s", q.where, program, err, q.expr)
 			}
 		}
 	}
-	slices.Sort(missing)
-	return slices.Compact(missing)
 }
 
-func matches(matchers []*labels.Matcher, l labels.Labels) bool {
-	for _, m := range matchers {
-		if !m.Matches(l.Get(m.Name)) {
-			return false
-		}
-	}
-	return true
-}
+var (
+	inLegend    = regexp.MustCompile(`\{\{(\w+)\}\}`)
+	labelValues = regexp.MustCompile(`label_values\((.+), (\w+)\)`)
+)
 
-// samples reads a scrape as Prometheus does.
-func samples(t *testing.T, release, text string) (found []sample) {
+// checkQuery requires that each selector of a query selects something, also each of the values
+// that it has to choose from; that all labels by which it groups or joins are labels of that; and
+// that it shows what it should.
+func checkQuery(t *testing.T, q query, ask func(expr string) promql.Vector) {
 	t.Helper()
-	target := targetOf(release)
-	add := func(l labels.Labels, value float64) {
-		builder := labels.NewBuilder(l)
-		for name, value := range target {
-			builder.Set(name, value)
-		}
-		found = append(found, sample{builder.Labels(), value})
+	expr, err := promQL.ParseExpr(q.expr)
+	if err != nil {
+		t.Fatal(err)
 	}
+	var selected promql.Vector
+	var names []string
+	parser.Inspect(expr, func(node parser.Node, _ []parser.Node) error {
+		switch node := node.(type) {
+		case *parser.VectorSelector:
+			for _, selector := range alternatives(node) {
+				found := ask(selector)
+				if len(found) == 0 {
+					t.Errorf("%s: nothing is served for %s", q.where, selector)
+				}
+				selected = append(selected, found...)
+			}
+		case *parser.AggregateExpr:
+			names = append(names, node.Grouping...)
+		case *parser.BinaryExpr:
+			if node.VectorMatching != nil {
+				names = append(names, node.VectorMatching.MatchingLabels...)
+			}
+		}
+		return nil
+	})
+	requireLabels(t, q, names, selected)
+	if q.shows {
+		result := ask(q.expr)
+		if len(result) == 0 {
+			t.Errorf("%s shows nothing\n%s", q.where, q.expr)
+		}
+		requireLabels(t, q, q.labels, result)
+	}
+}
+
+func requireLabels(t *testing.T, q query, names []string, found promql.Vector) {
+	t.Helper()
+	for _, name := range names {
+		if !slices.ContainsFunc(found, func(s promql.Sample) bool { return s.Metric.Has(name) }) {
+			t.Errorf("%s: nothing has a label %q\n%s", q.where, name, q.expr)
+		}
+	}
+}
+
+// alternatives are a selector, and one for each of the values that it has to choose from. Of reasons,
+// one is enough: there is a series only while something has that reason.
+func alternatives(selector *parser.VectorSelector) []string {
+	all := []string{(&parser.VectorSelector{LabelMatchers: selector.LabelMatchers}).String()}
+	for i, matcher := range selector.LabelMatchers {
+		for _, value := range matcher.SetMatches() {
+			if matcher.Name != "reason" {
+				matchers := slices.Clone(selector.LabelMatchers)
+				matchers[i] = labels.MustNewMatcher(labels.MatchEqual, matcher.Name, value)
+				all = append(all, (&parser.VectorSelector{LabelMatchers: matchers}).String())
+			}
+		}
+	}
+	return all
+}
+
+// prometheus has stored a scrape of a release, with the labels that it adds and the series that it
+// writes itself, for ten minutes. It returns a function that asks it about the end of them.
+func prometheus(t *testing.T, release, text string) func(expr string) promql.Vector {
+	t.Helper()
+	target := map[string]string{
+		"job": release + "-metrics", "namespace": release + "-system", "pod": release + "-0", "instance": "192.0.2.1:8443",
+	}
+	text += "# TYPE up gauge\nup 1\n# TYPE ALERTS gauge\nALERTS{alertname=\"ControllerPanics\",alertstate=\"firing\"} 1\n"
+	storage := teststorage.New(t)
+	appender := storage.Appender(t.Context())
+	end := time.Unix(600, 0)
 	lines := textparse.NewPromParser([]byte(text), labels.NewSymbolTable(), false)
 	for {
 		entry, err := lines.Next()
 		if errors.Is(err, io.EOF) {
 			break
-		}
-		if err != nil {
+		} else if err != nil {
 			t.Fatal(err)
 		}
-		if entry == textparse.EntrySeries {
-			var l labels.Labels
-			_, _, value := lines.Series()
-			lines.Labels(&l)
-			for name := range target {
-				if l.Has(name) {
-					t.Errorf("%s has a label %q, which is Prometheus' own", l, name)
-				}
-			}
-			add(l, value)
+		if entry != textparse.EntrySeries {
+			continue
 		}
-	}
-	if len(found) == 0 {
-		t.Fatal("the scrape is empty")
-	}
-	for _, l := range byPrometheus {
-		add(labels.FromMap(l), 1)
-	}
-	return found
-}
-
-// replay stores the scrape as if it had been the same for ten minutes, and returns a
-// function that asks Prometheus' engine about the end of them.
-func replay(t *testing.T, scraped []sample) func(expr string) (promql.Vector, error) {
-	t.Helper()
-	storage := teststorage.New(t)
-	appender := storage.Appender(t.Context())
-	end := time.Unix(600, 0)
-	for at := time.Unix(0, 0); !at.After(end); at = at.Add(scrapeInterval) {
-		for _, s := range scraped {
-			if _, err := appender.Append(0, s.labels, at.UnixMilli(), s.value); err != nil {
+		var served labels.Labels
+		_, _, value := lines.Series()
+		lines.Labels(&served)
+		builder := labels.NewBuilder(served)
+		for name, value := range target {
+			if served.Has(name) {
+				t.Errorf("%s has a label %q, which is Prometheus' own", served, name)
+			}
+			builder.Set(name, value)
+		}
+		for at := time.Unix(0, 0); !at.After(end); at = at.Add(scrapeInterval) {
+			if _, err := appender.Append(0, builder.Labels(), at.UnixMilli(), value); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -200,5 +214,12 @@ func replay(t *testing.T, scraped []sample) func(expr string) (promql.Vector, er
 		t.Fatal(err)
 	}
 	ask := rules.EngineQueryFunc(promqltest.NewTestEngine(t, false, 5*time.Minute, 1e6), storage)
-	return func(expr string) (promql.Vector, error) { return ask(t.Context(), expr, end) }
+	return func(expr string) promql.Vector {
+		t.Helper()
+		result, err := ask(t.Context(), expr, end)
+		if err != nil {
+			t.Errorf("%v\n%s", err, expr)
+		}
+		return result
+	}
 }
