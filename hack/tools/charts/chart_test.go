@@ -1,24 +1,27 @@
-// Package charts tests what the suites in charts/k8s-controller/tests cannot: that the chart
-// agrees with the programs that it runs.
+// Package charts tests what no installation shows: that every value has an effect, how objects are
+// named, what is refused, and that the chart agrees with the programs that it runs.
 package charts
 
 import (
-	"maps"
+	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
 	"helm.sh/helm/v4/pkg/chart/common"
 	"helm.sh/helm/v4/pkg/chart/common/util"
+	v2 "helm.sh/helm/v4/pkg/chart/v2"
 	"helm.sh/helm/v4/pkg/chart/v2/loader"
 	"helm.sh/helm/v4/pkg/engine"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
 )
 
@@ -27,32 +30,7 @@ const (
 	chart = root + "/charts/k8s-controller"
 )
 
-// values are the files that the chart is rendered with, by name, such as "everything", or
-// "secrets/everything" of a program called secrets.
-func values(t *testing.T) map[string]map[string]any {
-	t.Helper()
-	files := glob(t, "/charts/k8s-controller/ci/*-values.yaml", "/charts/k8s-controller/ci/*/*-values.yaml")
-	if len(files) == 0 {
-		t.Fatal("there is nothing to render the chart with")
-	}
-	found := map[string]map[string]any{}
-	for _, file := range files {
-		name := strings.TrimPrefix(strings.TrimSuffix(file, "-values.yaml"), chart+"/ci/")
-		found[name] = parse(t, file)
-	}
-	return found
-}
-
-// programs are the directories of all programs of the chart, by the names of their images.
-func programs(t *testing.T) map[string]string {
-	t.Helper()
-	found := map[string]string{"k8s-controller": "."}
-	for _, file := range glob(t, "/apps/*/main.go", "/apps/*/*/main.go") {
-		dir := filepath.Dir(file)
-		found[filepath.Base(dir)] = strings.Replace(dir, root, ".", 1)
-	}
-	return found
-}
+type object = map[string]any
 
 // glob returns the files of the repository that match one of the patterns.
 func glob(t *testing.T, patterns ...string) (files []string) {
@@ -67,135 +45,201 @@ func glob(t *testing.T, patterns ...string) (files []string) {
 	return files
 }
 
-func parse(t *testing.T, file string) (parsed map[string]any) {
+// read parses a YAML file.
+func read(t *testing.T, file string, into any) {
 	t.Helper()
 	content, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := yaml.UnmarshalStrict(content, &parsed); err != nil {
-		t.Fatal(err)
+	if err := yaml.UnmarshalStrict(content, into); err != nil {
+		t.Fatalf("%s: %v", file, err)
 	}
-	return parsed
 }
 
-// render does what helm template does. It returns all values, and the objects by kind and name.
-func render(t *testing.T, given map[string]any) (common.Values, map[string]map[string]any) {
+// valueFiles are the files that the chart is rendered with.
+func valueFiles(t *testing.T) (files []object) {
 	t.Helper()
-	c, err := loader.Load(chart)
+	for _, file := range glob(t, "/charts/k8s-controller/ci/*-values.yaml", "/charts/k8s-controller/ci/*/*-values.yaml") {
+		var given object
+		read(t, file, &given)
+		files = append(files, given)
+	}
+	return files
+}
+
+var load = sync.OnceValues(func() (*v2.Chart, error) { return loader.LoadDir(chart) })
+
+// render does what helm template does, and returns the objects by kind and name.
+func render(t *testing.T, release string, given object) (map[string]object, error) {
+	t.Helper()
+	c, err := load()
 	if err != nil {
 		t.Fatal(err)
 	}
-	release := common.ReleaseOptions{Name: "k8s-controller", Namespace: "k8s-controller-system", IsInstall: true}
-	all, err := util.ToRenderValues(c, given, release, common.DefaultCapabilities)
+	options := common.ReleaseOptions{Name: release, Namespace: "system", IsInstall: true}
+	all, err := util.ToRenderValues(c, runtime.DeepCopyJSON(given), options, common.DefaultCapabilities)
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	files, err := engine.Render(c, all)
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
-	objects := map[string]map[string]any{}
+	objects := map[string]object{}
 	for name, content := range files {
 		if filepath.Ext(name) != ".yaml" {
 			continue
 		}
 		for document := range strings.SplitSeq(content, "\n---\n") {
-			var object unstructured.Unstructured
-			if err := yaml.UnmarshalStrict([]byte(document), &object.Object); err != nil {
+			var found unstructured.Unstructured
+			if err := yaml.UnmarshalStrict([]byte(document), &found.Object); err != nil {
 				t.Fatal(err)
 			}
-			if object.Object != nil {
-				objects[object.GetKind()+"/"+object.GetName()] = object.Object
+			if found.Object != nil {
+				objects[found.GetKind()+"/"+found.GetName()] = found.Object
 			}
 		}
 	}
-	return all["Values"].(common.Values), objects
+	return objects, nil
 }
 
-// Each object is in the manifest of one program, so whoever deletes a manifest deletes nothing
-// of another program.
-func TestManifestsShareNothing(t *testing.T) {
-	of := map[string]string{}
-	for _, file := range glob(t, "/artifacts/install.yaml", "/apps/*/install.yaml") {
-		content, err := os.ReadFile(file)
-		if err != nil {
+// Each value that the schema knows is in one of the value files, which renders to something else
+// without it.
+func TestEveryValueHasAnEffect(t *testing.T) {
+	var schema object
+	read(t, chart+"/values.schema.json", &schema)
+	files := valueFiles(t)
+	rendered := make([]map[string]object, len(files))
+	for i, given := range files {
+		var err error
+		if rendered[i], err = render(t, "k8s-controller", given); err != nil {
 			t.Fatal(err)
 		}
-		for document := range strings.SplitSeq(string(content), "\n---\n") {
-			var object unstructured.Unstructured
-			if err := yaml.UnmarshalStrict([]byte(document), &object.Object); err != nil {
-				t.Fatal(err)
-			}
-			key := strings.Join([]string{object.GetKind(), object.GetNamespace(), object.GetName()}, "/")
-			if of[key] != "" {
-				t.Errorf("%s is in %s and in %s", key, of[key], file)
-			}
-			of[key] = file
-		}
 	}
-}
-
-// containers are those of an object's Pods, if it has any.
-func containers(object map[string]any) (found []map[string]any) {
-	list, _, err := unstructured.NestedFieldNoCopy(object, "spec", "template", "spec", "containers")
-	if err != nil || list == nil {
-		return nil
-	}
-	for _, container := range list.([]any) {
-		found = append(found, container.(map[string]any))
-	}
-	return found
-}
-
-// Every switch of the chart is on with one of the value files and off with another. Values of a program
-// that has been removed have no effect.
-func TestValueFilesTurnEverySwitch(t *testing.T) {
-	seen := map[string]map[bool]bool{}
-	var walk func(path string, value any)
-	walk = func(path string, value any) {
-		switch value := value.(type) {
-		case map[string]any:
-			for key, inner := range value {
-				if key != "flags" {
-					walk(path+"."+key, inner)
+	hasEffect := func(path []string) bool {
+		for i, given := range files {
+			less := runtime.DeepCopyJSON(given)
+			if _, found, _ := unstructured.NestedFieldNoCopy(less, path...); found {
+				unstructured.RemoveNestedField(less, path...)
+				if objects, err := render(t, "k8s-controller", less); err != nil || !cmp.Equal(objects, rendered[i]) {
+					return true
 				}
 			}
-		case bool:
-			if seen[path] == nil {
-				seen[path] = map[bool]bool{}
+		}
+		return false
+	}
+	var walk func(node object, path ...string)
+	walk = func(node object, path ...string) {
+		if name, ok := node["$ref"].(string); ok {
+			node, _, _ = unstructured.NestedMap(schema, "$defs", strings.TrimPrefix(name, "#/$defs/"))
+		}
+		if properties, ok := node["properties"].(object); ok {
+			for name, inner := range properties {
+				walk(inner.(object), append(slices.Clone(path), name)...)
 			}
-			seen[path][value] = true
+		} else if !hasEffect(path) {
+			t.Errorf("%s is in no value file that it has an effect in", strings.Join(path, "."))
 		}
 	}
-	programs := programs(t)
-	schema := at(parse(t, chart+"/values.schema.json"), "properties", "program")
-	for _, given := range values(t) {
-		all, _ := render(t, given)
-		for _, name := range schema["enum"].([]any) {
-			if programs[name.(string)] == "" && name != all["program"] {
-				delete(all, name.(string))
-			}
+	values := schema["properties"].(object)
+	delete(values, "global") // These two are for charts that this one is a part of.
+	delete(values, "enabled")
+	delete(values["policies"].(object)["properties"].(object), "ignoredKeys") // the Icecream controller has no use for
+	for _, program := range values["program"].(object)["enum"].([]any) {
+		if len(glob(t, "/charts/k8s-controller/templates/"+program.(string))) == 0 {
+			delete(values, program.(string)) // that has been removed
 		}
-		walk("", map[string]any(all))
 	}
-	for path, values := range seen {
-		if len(values) != 2 {
-			t.Errorf("%s is %v in every value file", path, slices.Collect(maps.Keys(values)))
+	walk(schema)
+}
+
+// All objects have names that begin with the Deployment's. So releases of different names have none in
+// common, except the CustomResourceDefinition, however long the names are. Where one names
+// another, it has that name.
+func TestNames(t *testing.T) {
+	for _, test := range []struct{ release, given, name, user string }{
+		{"k8s-controller", "{}", "k8s-controller", ` == "system:serviceaccount:system:k8s-controller"`},
+		{"ice", "{}", "ice-k8s-controller", ` == "system:serviceaccount:system:ice-k8s-controller"`},
+		{"ice", "{nameOverride: dessert, namespace: team}", "ice-dessert", ` == "system:serviceaccount:system:ice-dessert"`},
+		{"ice", "{fullnameOverride: scoop}", "scoop", ` == "system:serviceaccount:system:scoop"`},
+		{"ice", "{serviceAccount: {create: false, name: scoop}}", "ice-k8s-controller", ` == "system:serviceaccount:system:scoop"`},
+		{
+			"ice", "{policies: {everyNamespace: true}}", "ice-k8s-controller",
+			`.startsWith("system:serviceaccount:") && request.userInfo.username.endsWith(":ice-k8s-controller")`,
+		},
+		{"a-team-with-a-rather-long-name-1", "{}", "a-team-with-a-ra-dfbf1a-k8s-controller", ` == "system:serviceaccount:system:a-team-with-a-ra-dfbf1a-k8s-controller"`},
+		{"a-team-with-a-rather-long-name-2", "{}", "a-team-with-a-ra-4c36b2-k8s-controller", ` == "system:serviceaccount:system:a-team-with-a-ra-4c36b2-k8s-controller"`},
+		{
+			"a-team-with-a-rather-long-name-dessert-production-1", "{nameOverride: dessert}",
+			"a-team-with-a-rather-long-name-desse-edc8fa", ` == "system:serviceaccount:system:a-team-with-a-rather-long-name-desse-edc8fa"`,
+		},
+	} {
+		t.Run(test.release+test.given, func(t *testing.T) {
+			given := object{}
+			if err := yaml.Unmarshal([]byte(test.given), &given); err != nil {
+				t.Fatal(err)
+			}
+			given["monitoring"] = object{"rules": object{"enabled": true}, "dashboard": object{"enabled": true}}
+			objects, err := render(t, test.release, given)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for key, rendered := range objects {
+				kind, name, _ := strings.Cut(key, "/")
+				if kind != "CustomResourceDefinition" && name != test.name && !strings.HasPrefix(name, test.name+"-") {
+					t.Errorf("%s has another name", key)
+				}
+				if kind == "ValidatingAdmissionPolicy" && strings.HasSuffix(name, "-writes") {
+					requireText(t, key, rendered, "expression:request.userInfo.username"+test.user+" ")
+				}
+			}
+			requireText(t, "the Deployment", objects["Deployment/"+test.name], "-leader-elect-resource-name="+test.name)
+			requireText(t, "the role", objects["Role/"+test.name+"-leader-election"], "["+test.name+"]")
+			requireText(t, "the policy", objects["ValidatingAdmissionPolicy/"+test.name+"-lease-writes"], ` == "`+test.name+`" `)
+			requireText(t, "the FlowSchema", objects["FlowSchema/"+test.name+"-lease"], "namespace:system]", "namespaces:[system]")
+			requireText(t, "the alerts", objects["PrometheusRule/"+test.name], `job="`+test.name+`-metrics"`, "name:icecream")
+			data := objects["ConfigMap/"+test.name+"-dashboard"]["data"].(object)
+			var dashboard struct{ UID, Title string }
+			if err := json.Unmarshal([]byte(data[test.name+".json"].(string)), &dashboard); err != nil || dashboard.UID != test.name || dashboard.Title != test.name {
+				t.Errorf("the dashboard is %v: %v", dashboard, err)
+			}
+		})
+	}
+}
+
+// requireText requires that each of the texts is somewhere in an object.
+func requireText(t *testing.T, what string, in object, texts ...string) {
+	t.Helper()
+	content := fmt.Sprint(in)
+	for _, text := range texts {
+		if !strings.Contains(content, text) {
+			t.Errorf("%s does not say %s: %s", what, text, content)
 		}
 	}
 }
 
-// build compiles a program and returns its path.
-func build(t *testing.T, source string) string {
-	t.Helper()
-	binary := filepath.Join(t.TempDir(), "program")
-	command := exec.Command("bash", "-c", `set -a && . hack/build.env && go build -ldflags=-w -o "$0" "$1"`, binary, source)
-	command.Dir = root
-	if output, err := command.CombinedOutput(); err != nil {
-		t.Fatalf("building %s: %v\n%s", source, err, output)
+// The tables tests/values.yaml have what the chart refuses, and why, since a typo must not be left
+// out silently and some values contradict each other; and what others become.
+func TestValues(t *testing.T) {
+	for _, file := range glob(t, "/charts/k8s-controller/tests/values.yaml", "/charts/k8s-controller/tests/*/values.yaml") {
+		var table []struct {
+			Values                     object
+			Error, Object, Says, Lacks string
+		}
+		read(t, file, &table)
+		for _, test := range table {
+			objects, err := render(t, "k8s-controller", test.Values)
+			if (err != nil) != (test.Error != "") || err != nil && !strings.Contains(err.Error(), test.Error) {
+				t.Errorf("%v: the error is %v, want %q", test.Values, err, test.Error)
+			} else if err == nil {
+				requireText(t, test.Object, objects[test.Object], "kind:", test.Says)
+				if test.Lacks != "" && strings.Contains(fmt.Sprint(objects[test.Object]), test.Lacks) {
+					t.Errorf("%v: %s says %s", test.Values, test.Object, test.Lacks)
+				}
+			}
+		}
 	}
-	return binary
 }
 
 // elsewhere are the flags that no value "flags" has.
@@ -213,98 +257,71 @@ var elsewhere = []string{
 	"version",
 }
 
-// The schema allows exactly those flags that a program has and that are not elsewhere, and the
-// files with all values try them all: "flags" has those of every program, NAME.flags those that
-// only the program NAME has, and NAME.agent.flags those of its agent.
-func TestFlagsAreTheProgramsOwn(t *testing.T) {
-	schema, all := parse(t, chart+"/values.schema.json"), values(t)
-	common := flagsOf(t, schema, "flags")
-	if diff := cmp.Diff(common, slices.Sorted(maps.Keys(at(all["everything"], "flags")))); diff != "" {
-		t.Errorf("common flags of the schema (-) and of ci/everything-values.yaml (+):\n%s", diff)
+// Each program accepts the arguments that its containers have, and those of all value files together are
+// all of its flags. (Flags of every program are the Icecream controller's.) It has the name of its
+// image.
+func TestFlags(t *testing.T) {
+	image := regexp.MustCompile(`([^/:@]+)[:@][^/]+$`)
+	argument := regexp.MustCompile(`^-([a-z0-9-]+)`)
+	programs, used := build(t), map[string]map[string]bool{}
+	for name := range programs {
+		used[name] = map[string]bool{}
 	}
-	for _, source := range programs(t) {
-		var want []string
-		path := strings.Split(strings.TrimPrefix(source, "./apps/"), "/")
-		if len(path) > 1 { // NAME/NAMES-agent
-			path[1] = path[1][strings.LastIndex(path[1], "-")+1:]
-		} else {
-			want = slices.Clone(common)
-		}
-		if source != "." {
-			path = append(path, "flags")
-			own := flagsOf(t, schema, path...)
-			given := at(all[path[0]+"/everything"], path...)
-			if diff := cmp.Diff(own, slices.Sorted(maps.Keys(given)), cmpopts.EquateEmpty()); diff != "" {
-				t.Errorf("flags of the schema (-) and of ci/%s/everything-values.yaml (+):\n%s", path[0], diff)
-			}
-			want = append(want, own...)
-			for key, value := range at(parse(t, chart+"/values.yaml"), path[0]) { // Other values of a program are flags, too.
-				if _, isMap := value.(map[string]any); !isMap && len(path) == 2 {
-					want = append(want, strings.ToLower(regexp.MustCompile("[A-Z]").ReplaceAllString(key, "-$0")))
-				}
-			}
-		}
-		help, err := exec.Command(build(t, source), "-help").Output()
+	for _, given := range valueFiles(t) {
+		objects, err := render(t, "k8s-controller", given)
 		if err != nil {
 			t.Fatal(err)
 		}
-		var has []string
-		for _, flag := range regexp.MustCompile(`(?m)^ +(?:-[a-z], )?--([a-z0-9-]+)`).FindAllSubmatch(help, -1) {
-			if name := string(flag[1]); !slices.Contains(elsewhere, name) {
-				has = append(has, name)
-			}
-		}
-		slices.Sort(has)
-		slices.Sort(want)
-		if diff := cmp.Diff(has, want); diff != "" {
-			t.Errorf("flags of %s (-) and of the schema (+):\n%s", source, diff)
-		}
-	}
-}
-
-// flagsOf are the properties that the schema allows at this path of the values.
-func flagsOf(t *testing.T, schema map[string]any, path ...string) []string {
-	t.Helper()
-	for _, name := range path {
-		schema = at(schema, "properties", name)
-	}
-	return slices.Sorted(maps.Keys(at(schema, "properties")))
-}
-
-// at is what a path of keys leads to, or nothing.
-func at(value map[string]any, path ...string) map[string]any {
-	for _, key := range path {
-		value, _ = value[key].(map[string]any)
-	}
-	return value
-}
-
-// Each program accepts the arguments that its containers have. It has the name of its image.
-func TestProgramsAcceptTheirArguments(t *testing.T) {
-	binaries := map[string]string{}
-	for name, source := range programs(t) {
-		binaries[name] = build(t, source)
-	}
-	image := regexp.MustCompile(`^(.*/)?([^/:@]+)[:@][^/]+$`)
-	for name, given := range values(t) {
-		_, objects := render(t, given)
-		for _, object := range objects {
-			for _, container := range containers(object) {
-				program := binaries[image.ReplaceAllString(container["image"].(string), "$2")]
-				if program == "" {
-					t.Errorf("%s: no program has the image %s", name, container["image"])
-					continue
+		for key, object := range objects {
+			containers, _, _ := unstructured.NestedSlice(object, "spec", "template", "spec", "containers")
+			for _, each := range containers {
+				container := each.(map[string]any)
+				name := image.FindStringSubmatch(container["image"].(string))[1]
+				if programs[name] == "" {
+					t.Fatalf("%s: no program is called %s", key, name)
 				}
 				args := []string{"-version"}
 				for _, arg := range container["args"].([]any) {
 					args = append(args, arg.(string))
+					used[name][argument.FindStringSubmatch(arg.(string))[1]] = true
 				}
-				if output, err := exec.Command(program, args...).CombinedOutput(); err != nil {
-					t.Errorf("%s: %s refuses %q: %s", name, container["name"], args, output)
+				if output, err := exec.Command(programs[name], args...).CombinedOutput(); err != nil {
+					t.Errorf("%s: %s refuses %q: %s", key, name, args, output)
 				}
 			}
 		}
 	}
+	for name, program := range programs {
+		help, err := exec.Command(program, "-help").Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, flag := range regexp.MustCompile(`(?m)^ +(?:-[a-z], )?--([a-z0-9-]+)`).FindAllSubmatch(help, -1) {
+			if flag := string(flag[1]); !slices.Contains(elsewhere, flag) && !used[name][flag] && !used["k8s-controller"][flag] {
+				t.Errorf("no value file gives %s its flag %s", name, flag)
+			}
+		}
+	}
+}
+
+// build compiles all programs and returns their paths by name.
+func build(t *testing.T) map[string]string {
+	t.Helper()
+	dir := t.TempDir()
+	command := exec.Command("bash", "-c", `set -a && . hack/build.env && go build -ldflags=-w -o "$0/" . $(test -d apps && echo ./apps/...)`, dir)
+	command.Dir = root
+	if output, err := command.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, output)
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	programs := map[string]string{}
+	for _, entry := range entries {
+		programs[entry.Name()] = filepath.Join(dir, entry.Name())
+	}
+	return programs
 }
 
 // Nobody has permissions before the policies restrict them, if a manifest is applied from
