@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -16,6 +17,8 @@ import (
 	"time"
 
 	"github.com/cockroachdb/datadriven"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
 // Test starts processes with the flags in testdata/startup.txt, one on each line, and compares
@@ -40,11 +43,19 @@ func Test(t *testing.T, run func(ctx context.Context, args []string) error) {
 func watched(t *testing.T, run func(ctx context.Context, args []string) error, flags []string, want int) []string {
 	t.Helper()
 	address, paths := emptyCluster(t)
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := clientcmd.WriteToFile(clientcmdapi.Config{
+		Clusters:       map[string]*clientcmdapi.Cluster{"empty": {Server: address}},
+		Contexts:       map[string]*clientcmdapi.Context{"empty": {Cluster: "empty"}},
+		CurrentContext: "empty",
+	}, kubeconfig); err != nil {
+		t.Fatal(err)
+	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	stopped := make(chan error, 1)
 	go func() {
-		stopped <- run(ctx, append(flags, "-master="+address, "-leader-elect=false", "-bind-address="))
+		stopped <- run(ctx, append(flags, "-kubeconfig="+kubeconfig, "-leader-elect=false", "-bind-address="))
 	}()
 	for len(paths()) < want {
 		select {
