@@ -19,7 +19,6 @@ import (
 	apimachineryversion "k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	logsapi "k8s.io/component-base/logs/api/v1"
 	_ "k8s.io/component-base/logs/json/register" // -logging-format=json
 	"k8s.io/component-base/version"
@@ -135,7 +134,6 @@ func environmentVariable(program, flag string) string {
 type Cluster struct {
 	Kubeconfig string // a file; $KUBECONFIG by default
 	Context    string // in the file; its current one by default
-	Master     string // the address of the API server; by default, the one in the context
 }
 
 // IsOfPod reports whether this process connects as the service account of its own Pod.
@@ -182,12 +180,8 @@ func (c Cluster) Names() (context, cluster, account string) {
 
 func (c Cluster) loader() clientcmd.ClientConfig {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	if c.Kubeconfig != "" || c.Master != "" && c.Context == "" {
-		rules = &clientcmd.ClientConfigLoadingRules{ExplicitPath: c.Kubeconfig} // -master can be enough
-	}
-	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{
-		CurrentContext: c.Context, ClusterInfo: clientcmdapi.Cluster{Server: c.Master},
-	})
+	rules.ExplicitPath = c.Kubeconfig
+	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: c.Context})
 }
 
 // file returns the file that the config comes from, for an error.

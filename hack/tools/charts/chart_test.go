@@ -252,7 +252,7 @@ var elsewhere = []string{
 	// Two replicas need it, and one is not harmed.
 	"leader-elect", "leader-elect-resource-lock", "leader-elect-resource-namespace",
 	// A Pod finds its API server.
-	"kubeconfig", "context", "master",
+	"kubeconfig", "context",
 	// The program only says something and ends.
 	"version",
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"time"
 
@@ -93,11 +94,25 @@ func Example() {
 	// Run it against an API server with one Pod until that Pod is greeted.
 	server := httptest.NewServer(http.HandlerFunc(onePod))
 	defer server.Close()
-	err := program.Run(ctx, []string{"-master=" + server.URL, "-leader-elect=false", "-bind-address=", "-greeter-greeting=Welcome"})
+	kubeconfig := writeKubeconfig(server.URL)
+	defer os.Remove(kubeconfig)
+	err := program.Run(ctx, []string{"-kubeconfig=" + kubeconfig, "-leader-elect=false", "-bind-address=", "-greeter-greeting=Welcome"})
 	fmt.Println(err)
 	// Output:
 	// Welcome, vanilla!
 	// <nil>
+}
+
+// writeKubeconfig writes a kubeconfig for the API server at that address, and returns its name.
+func writeKubeconfig(address string) string {
+	file, err := os.CreateTemp("", "kubeconfig")
+	if err != nil {
+		panic(err)
+	}
+	defer file.Close()
+	fmt.Fprintf(file, `{"clusters": [{"name": "one", "cluster": {"server": %q}}],
+		"contexts": [{"name": "one", "context": {"cluster": "one"}}], "current-context": "one"}`, address)
+	return file.Name()
 }
 
 // onePod responds as an API server with one Pod would, in which nothing ever happens.

@@ -116,14 +116,14 @@ func TestParse(t *testing.T) {
 	}, {
 		name: "everything is given, with one dash",
 		args: []string{
-			"-kubeconfig", "a", "-context", "h", "-master=b", "-kube-api-qps", "2.5", "-kube-api-burst=7", "-workers", "3",
+			"-kubeconfig", "a", "-context=h", "-kube-api-qps", "2.5", "-kube-api-burst=7", "-workers", "3",
 			"-resync", "1h", "-stuck-after", "1m", "-cone-flavor=mint",
 			"-leader-elect=false", "-leader-elect-lease-duration", "60s", "-leader-elect-renew-deadline=40s", "-leader-elect-retry-period", "5s",
 			"-leader-elect-resource-lock", "leases", "-leader-elect-resource-name", "d", "-leader-elect-resource-namespace", "e",
 			"-bind-address", ":1", "-insecure-bind-address", "127.0.0.1:2", "-tls-cert-file", "f", "-tls-private-key-file", "g",
 		},
 		want: options{
-			cluster: flags.Cluster{Kubeconfig: "a", Context: "h", Master: "b"}, qps: 2.5, burst: 7, workers: 3, resync: time.Hour,
+			cluster: flags.Cluster{Kubeconfig: "a", Context: "h"}, qps: 2.5, burst: 7, workers: 3, resync: time.Hour,
 			stuckAfter: time.Minute,
 			election: componentbase.LeaderElectionConfiguration{
 				LeaseDuration: metav1.Duration{Duration: time.Minute},
@@ -194,11 +194,11 @@ func writeFile(t *testing.T, content string) string {
 
 func TestClientConfig(t *testing.T) {
 	file, nonsense, missing := writeFile(t, kubeconfig), writeFile(t, "{"), filepath.Join(t.TempDir(), "missing")
-	of := func(kubeconfig, context, master string) options {
-		return options{cluster: flags.Cluster{Kubeconfig: kubeconfig, Context: context, Master: master}}
+	of := func(kubeconfig, context string) options {
+		return options{cluster: flags.Cluster{Kubeconfig: kubeconfig, Context: context}}
 	}
 	limited := func(qps float64, burst int) options {
-		o := of(file, "", "")
+		o := of(file, "")
 		o.qps, o.burst = qps, burst
 		return o
 	}
@@ -208,20 +208,18 @@ func TestClientConfig(t *testing.T) {
 		want     string   // the address, QPS and burst
 		wantErr  []string // what its one line names
 	}{
-		"a file":                            {"", of(file, "", ""), "https://parlor.example:6443 -1 0", nil},
+		"a file":                            {"", of(file, ""), "https://parlor.example:6443 -1 0", nil},
 		"a file by $KUBECONFIG":             {file, options{}, "https://parlor.example:6443 -1 0", nil},
-		"the flag wins over $KUBECONFIG":    {"/nowhere", of(file, "", ""), "https://parlor.example:6443 -1 0", nil},
-		"another address":                   {"", of(file, "", "https://elsewhere.example"), "https://elsewhere.example -1 0", nil},
-		"an address alone":                  {"", of("", "", "http://localhost:8001"), "http://localhost:8001 -1 0", nil},
-		"another context":                   {"", of(file, "other", ""), "https://other.example:6443 -1 0", nil},
-		"another context of $KUBECONFIG":    {file, of("", "other", ""), "https://other.example:6443 -1 0", nil},
+		"the flag wins over $KUBECONFIG":    {"/nowhere", of(file, ""), "https://parlor.example:6443 -1 0", nil},
+		"another context":                   {"", of(file, "other"), "https://other.example:6443 -1 0", nil},
+		"another context of $KUBECONFIG":    {file, of("", "other"), "https://other.example:6443 -1 0", nil},
 		"a rate":                            {"", limited(10, 0), "https://parlor.example:6443 10 21", nil},
 		"a rate and a burst":                {"", limited(0.5, 3), "https://parlor.example:6443 0.5 3", nil},
 		"a small rate":                      {"", limited(0.1, 0), "https://parlor.example:6443 0.1 1", nil},
 		"nothing says where the cluster is": {"", options{}, "", []string{"-kubeconfig", "$KUBECONFIG", "Pod"}},
-		"the file does not exist":           {"", of(missing, "", ""), "", []string{missing}},
-		"the file is nonsense":              {"", of(nonsense, "", ""), "", []string{"kubeconfig"}},
-		"a context that is not there":       {"", of(file, "absent", ""), "", []string{"absent"}},
+		"the file does not exist":           {"", of(missing, ""), "", []string{missing}},
+		"the file is nonsense":              {"", of(nonsense, ""), "", []string{"kubeconfig"}},
+		"a context that is not there":       {"", of(file, "absent"), "", []string{"absent"}},
 		"$KUBECONFIG is nonsense":           {nonsense, options{}, "", []string{"kubeconfig"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -255,7 +253,6 @@ func TestNamesForTheLog(t *testing.T) {
 		"the current context": {flags.Cluster{Kubeconfig: file}, []string{"c", "c", "u"}},
 		"another context":     {flags.Cluster{Kubeconfig: file, Context: "other"}, []string{"other", "o", "u"}},
 		"in a Pod":            {flags.Cluster{}, []string{"", "the Pod's", "the Pod's"}},
-		"an address alone":    {flags.Cluster{Master: "http://localhost:8001"}, []string{"", "", ""}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			context, cluster, account := tt.cluster.Names()

@@ -51,7 +51,6 @@ func (m Manager) flagSets(o *options) (groups []*flag.FlagSet) {
 	fs := group("The cluster")
 	fs.StringVar(&o.cluster.Kubeconfig, "kubeconfig", "", "Path of a kubeconfig file. Default: $KUBECONFIG, and without that, the service account of the Pod that this process runs in.")
 	fs.StringVar(&o.cluster.Context, "context", "", "Name of the context in the kubeconfig. Default: its current context.")
-	fs.StringVar(&o.cluster.Master, "master", "", "Address of the API server. It overrides the address in the kubeconfig.")
 	fs.StringVar(&o.namespace, "namespace", metav1.NamespaceAll, "The only namespace to work in. A Role there is then enough. All namespaces if empty.")
 	fs.Float64Var(&o.qps, "kube-api-qps", 0, "Maximum number of requests per second to the API server, for each controller. If 0, only the API server's priority and fairness limits them.")
 	fs.IntVar(&o.burst, "kube-api-burst", 0, "Maximum number of requests at once, before -kube-api-qps limits them. If 0, twice -kube-api-qps plus one.")
