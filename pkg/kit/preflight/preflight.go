@@ -23,8 +23,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Interval is the time between two attempts to list a resource.
-const Interval = time.Second
+// interval is the time between two attempts to list a resource.
+const interval = time.Second
 
 // repeatAfter is the time after which a process that still waits says so again: a log is
 // rotated.
@@ -48,7 +48,7 @@ type Resource struct {
 // hasWorked reports whether these credentials have been accepted before.
 func Await(ctx context.Context, client metadata.Interface, r Resource, hasWorked func() bool) error {
 	waiting := Waiting{Resource: r, hasWorked: hasWorked}
-	err := wait.PollUntilContextCancel(ctx, Interval, true, func(ctx context.Context) (done bool, _ error) {
+	err := wait.PollUntilContextCancel(ctx, interval, true, func(ctx context.Context) (done bool, _ error) {
 		err := r.list(ctx, client)
 		if ctx.Err() != nil {
 			return false, ctx.Err()

@@ -67,13 +67,6 @@ func IsConflict(err error) bool {
 	return apierrors.IsConflict(err) && !isByWebhook(statusOf(err))
 }
 
-// IsByPolicy reports whether a ValidatingAdmissionPolicy denied the request, or a
-// MutatingAdmissionPolicy failed (k8s.io/apiserver/pkg/admission/plugin/policy).
-func IsByPolicy(err error) bool {
-	status := statusOf(err)
-	return IsRefusal(err) && !isByWebhook(status) && !IsOwnValidation(err) && strings.Contains(status.Message, " denied request: ")
-}
-
 // IsOwnValidation reports whether the API server's own validation refused the object. Policies deny
 // with the same code, and with causes that name no field.
 func IsOwnValidation(err error) bool {

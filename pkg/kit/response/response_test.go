@@ -80,7 +80,6 @@ func meaning(err error, resource schema.GroupResource, name string) string {
 		{"exists", response.IsAlreadyExists(err, resource, name)},
 		{"taken", response.IsTaken(err)},
 		{"refusal", response.IsRefusal(err) && !response.IsStale(err, resource, name)},
-		{"policy", response.IsByPolicy(err)},
 		{"own validation", response.IsOwnValidation(err) && !response.IsStale(err, resource, name)},
 	} {
 		if question.answer {
@@ -101,8 +100,7 @@ func TestBrief(t *testing.T) {
 	webhook := apierrors.NewUnauthorized(`admission webhook "w" denied the request: ` + long)
 	terminating := apierrors.NewForbidden(pods, "cone", errors.New(long))
 	terminating.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause, Message: long}}
-	policy := apierrors.NewForbidden(pods, "cone", errors.New("ValidatingAdmissionPolicy 'p' denied request: "+long))
-	for _, err := range []error{invalid, denied, webhook, terminating, policy} {
+	for _, err := range []error{invalid, denied, webhook, terminating} {
 		err = fmt.Errorf("creating Pod %q: %w", "cone", err)
 		brief := response.Brief(err)
 		if want := err.Error()[:500]; len(brief.Error()) > 1024 || brief.Error()[:500] != want {
