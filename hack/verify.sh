@@ -3,7 +3,8 @@
 # run, even if one of them fails, and each one says how to repair what it finds.
 #
 # The first checks are whether generated files are up to date; the others are about
-# files that people write. Arguments select checks: "hack/verify.sh links scripts" runs
+# files that people write. The last one only prints what has changed of the API that authors
+# import. Arguments select checks: "hack/verify.sh links scripts" runs
 # hack/verify-links.sh and hack/verify-scripts.sh.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -14,24 +15,27 @@ set +a
 
 generated=(codegen modules)
 written=(copies links scripts workflows monitoring lint charts)
+printed=(api)
 
 output=$(mktemp)
 trap 'rm -f "${output}"' EXIT
 failed=()
 
-# check NAME runs hack/verify-NAME.sh and shows its output if it fails.
+# check NAME runs hack/verify-NAME.sh and shows its output if it fails, or is there to print.
 check() {
   local start=${SECONDS} result=ok
   if ! "hack/verify-$1.sh" >"${output}" 2>&1 </dev/null; then
     result=FAIL
     failed+=("$1")
+  fi
+  if [[ ${result} == FAIL || " ${printed[*]} " == *" $1 "* ]]; then
     cat "${output}"
   fi
   printf '%-4s  %-10s  %3ds\n' "${result}" "$1" "$((SECONDS - start))"
 }
 
 if (($# == 0)); then
-  set -- "${generated[@]}" "${written[@]}"
+  set -- "${generated[@]}" "${written[@]}" "${printed[@]}"
 fi
 for name in "$@"; do
   check "${name}"

@@ -1,7 +1,7 @@
 // These checkers are pinned here, apart from go.mod, because each of them needs a
 // module in another version than the tools there: actionlint an older go.yaml.in/yaml/v4,
-// govulncheck an older golang.org/x/telemetry, and kube-score k8s.io/api with versions of
-// HorizontalPodAutoscaler that have since been removed.
+// apidiff and govulncheck a newer golang.org/x/tools, and kube-score k8s.io/api with versions
+// of HorizontalPodAutoscaler that have since been removed.
 module nicoleh.io/k8s-controller/hack/tools/checks
 
 go 1.26.0
@@ -9,6 +9,7 @@ go 1.26.0
 tool (
 	github.com/rhysd/actionlint/cmd/actionlint
 	github.com/zegl/kube-score/cmd/kube-score
+	golang.org/x/exp/cmd/apidiff
 	golang.org/x/vuln/cmd/govulncheck
 )
 
@@ -35,14 +36,15 @@ require (
 	github.com/x448/float16 v0.8.4 // indirect
 	github.com/zegl/kube-score v1.20.0 // indirect
 	go.yaml.in/yaml/v4 v4.0.0-rc.3 // indirect
-	golang.org/x/mod v0.41.0 // indirect
-	golang.org/x/net v0.59.0 // indirect
-	golang.org/x/sync v0.23.0 // indirect
-	golang.org/x/sys v0.48.0 // indirect
-	golang.org/x/telemetry v0.0.0-20260908163034-4bcc4b2ee518 // indirect
-	golang.org/x/term v0.46.0 // indirect
-	golang.org/x/text v0.42.0 // indirect
-	golang.org/x/tools v0.50.0 // indirect
+	golang.org/x/exp v0.0.0-20261113113407-e3970619a1a4 // indirect
+	golang.org/x/mod v0.42.0 // indirect
+	golang.org/x/net v0.61.0 // indirect
+	golang.org/x/sync v0.24.0 // indirect
+	golang.org/x/sys v0.49.0 // indirect
+	golang.org/x/telemetry v0.0.0-20261009151841-97e8ea77aa2a // indirect
+	golang.org/x/term v0.47.0 // indirect
+	golang.org/x/text v0.43.0 // indirect
+	golang.org/x/tools v0.52.1-0.20261106145633-d407941a339a // indirect
 	golang.org/x/vuln v1.8.0 // indirect
 	gopkg.in/inf.v0 v0.9.1 // indirect
 	gopkg.in/yaml.v3 v3.0.1 // indirect
