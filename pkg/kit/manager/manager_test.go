@@ -49,6 +49,7 @@ import (
 	"nicoleh.io/k8s-controller/pkg/kit/worker"
 	"nicoleh.io/k8s-controller/pkg/kittest/apiserver"
 	"nicoleh.io/k8s-controller/pkg/kittest/script"
+	"nicoleh.io/k8s-controller/pkg/kittest/startup"
 )
 
 func TestMain(m *testing.M) {
@@ -91,96 +92,39 @@ func parse(m Manager, args []string) (o options, err error) {
 	return o, m.validate(o)
 }
 
+// docs/flags.md shows the defaults.
 func TestParse(t *testing.T) {
-	tests := []struct {
-		name       string
-		args       []string
-		want       options
-		wantFlavor string
-	}{{
-		name: "nothing is given",
-		want: options{
-			workers: 8,
-			election: componentbase.LeaderElectionConfiguration{
-				LeaderElect:   true,
-				LeaseDuration: metav1.Duration{Duration: 15 * time.Second},
-				RenewDeadline: metav1.Duration{Duration: 10 * time.Second},
-				RetryPeriod:   metav1.Duration{Duration: 2 * time.Second},
-				ResourceLock:  "leases",
-				ResourceName:  "shop-lease",
-			},
-			serve:      serve.Config{BindAddress: ":8443"},
-			stuckAfter: 5 * time.Minute,
+	var flavor string
+	got, err := parse(shop(&flavor), []string{
+		"-kubeconfig", "a", "-context=h", "-kube-api-qps", "2.5", "-kube-api-burst=7", "-workers", "3",
+		"-resync", "1h", "-stuck-after", "1m", "-cone-flavor=mint",
+		"-leader-elect=false", "-leader-elect-lease-duration", "60s", "-leader-elect-renew-deadline=40s", "-leader-elect-retry-period", "5s",
+		"-leader-elect-resource-lock", "leases", "-leader-elect-resource-name", "d", "-leader-elect-resource-namespace", "e",
+		"-bind-address", ":1", "-insecure-bind-address", "127.0.0.1:2", "-tls-cert-file", "f", "-tls-private-key-file", "g",
+	})
+	if err != nil || flavor != "mint" {
+		t.Errorf("error %v, flavor %q", err, flavor)
+	}
+	want := options{
+		cluster: flags.Cluster{Kubeconfig: "a", Context: "h"}, qps: 2.5, burst: 7, workers: 3, resync: time.Hour,
+		stuckAfter: time.Minute,
+		election: componentbase.LeaderElectionConfiguration{
+			LeaseDuration: metav1.Duration{Duration: time.Minute},
+			RenewDeadline: metav1.Duration{Duration: 40 * time.Second},
+			RetryPeriod:   metav1.Duration{Duration: 5 * time.Second},
+			ResourceLock:  "leases", ResourceName: "d", ResourceNamespace: "e",
 		},
-		wantFlavor: "vanilla",
-	}, {
-		name: "everything is given, with one dash",
-		args: []string{
-			"-kubeconfig", "a", "-context=h", "-kube-api-qps", "2.5", "-kube-api-burst=7", "-workers", "3",
-			"-resync", "1h", "-stuck-after", "1m", "-cone-flavor=mint",
-			"-leader-elect=false", "-leader-elect-lease-duration", "60s", "-leader-elect-renew-deadline=40s", "-leader-elect-retry-period", "5s",
-			"-leader-elect-resource-lock", "leases", "-leader-elect-resource-name", "d", "-leader-elect-resource-namespace", "e",
-			"-bind-address", ":1", "-insecure-bind-address", "127.0.0.1:2", "-tls-cert-file", "f", "-tls-private-key-file", "g",
-		},
-		want: options{
-			cluster: flags.Cluster{Kubeconfig: "a", Context: "h"}, qps: 2.5, burst: 7, workers: 3, resync: time.Hour,
-			stuckAfter: time.Minute,
-			election: componentbase.LeaderElectionConfiguration{
-				LeaseDuration: metav1.Duration{Duration: time.Minute},
-				RenewDeadline: metav1.Duration{Duration: 40 * time.Second},
-				RetryPeriod:   metav1.Duration{Duration: 5 * time.Second},
-				ResourceLock:  "leases", ResourceName: "d", ResourceNamespace: "e",
-			},
-			serve: serve.Config{BindAddress: ":1", InsecureBindAddress: "127.0.0.1:2", CertFile: "f", KeyFile: "g"},
-		},
-		wantFlavor: "mint",
-	}}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			var flavor string
-			got, err := parse(shop(&flavor), tt.args)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(tt.want, got, cmp.AllowUnexported(options{})); diff != "" {
-				t.Errorf("options (-want +got):\n%s", diff)
-			}
-			if flavor != tt.wantFlavor {
-				t.Errorf("flavor %q, want %q", flavor, tt.wantFlavor)
-			}
-		})
+		serve: serve.Config{BindAddress: ":1", InsecureBindAddress: "127.0.0.1:2", CertFile: "f", KeyFile: "g"},
+	}
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(options{})); diff != "" {
+		t.Errorf("options (-want +got):\n%s", diff)
 	}
 }
 
-func TestParseErrors(t *testing.T) {
-	tests := []struct {
-		name string
-		args []string
-		want []string // to be found in one line
-	}{
-		{"a duration without a unit", []string{"-resync=10"}, []string{"-resync", `"10"`}},
-		{"no workers", []string{"-workers", "0"}, []string{"-workers", "0"}},
-		{"a negative resync", []string{"-resync", "-1s"}, []string{"-resync"}},
-		{"a negative rate", []string{"-kube-api-qps", "-1"}, []string{"-kube-api-qps"}},
-		{"no patience with the stuck", []string{"-stuck-after", "0"}, []string{"-stuck-after"}},
-		{"plain HTTP for everybody", []string{"-insecure-bind-address", ":8080"}, []string{"-insecure-bind-address", "127.0.0.1"}},
-		{"what a controller does not like", []string{"-cone-flavor="}, []string{"-cone-flavor"}},
-		{"a namespace that cannot exist", []string{"-namespace", "Foo_Bar"}, []string{"-namespace", "Foo_Bar"}},
-		{"a Lease that cannot exist", []string{"-leader-elect-resource-name", "Foo_Bar"}, []string{"-leader-elect-resource-name", "Foo_Bar"}},
-		{"a Lease in a namespace that cannot exist", []string{"-leader-elect-resource-namespace", "a.b"}, []string{"-leader-elect-resource-namespace", "a.b"}},
-		{"a negative burst", []string{"-kube-api-burst", "-1"}, []string{"-kube-api-burst"}},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			_, err := parse(shop(new(string)), tt.args)
-			requireOneLine(t, err, tt.want)
-		})
-	}
-}
-
-func TestClusterWideControllerInOneNamespace(t *testing.T) {
-	m := Manager{Name: "shop", LeaseName: "shop", Controllers: []Descriptor{{Name: "cake", ClusterWide: true}}}
-	requireOneLine(t, m.Run(t.Context(), []string{"-namespace=team"}), []string{"-namespace=team", "cake"})
+func TestStartup(t *testing.T) {
+	m := shop(new(string))
+	m.Controllers[1].ClusterWide = true
+	startup.Test(t, m.Run)
 }
 
 func writeFile(t *testing.T, content string) string {
@@ -192,6 +136,7 @@ func writeFile(t *testing.T, content string) string {
 	return name
 }
 
+// The first line of the log says where a process works, and as whom.
 func TestClientConfig(t *testing.T) {
 	file, nonsense, missing := writeFile(t, kubeconfig), writeFile(t, "{"), filepath.Join(t.TempDir(), "missing")
 	of := func(kubeconfig, context string) options {
@@ -202,25 +147,20 @@ func TestClientConfig(t *testing.T) {
 		o.qps, o.burst = qps, burst
 		return o
 	}
+	const current, other = "https://parlor.example:6443 as c, c, u", "https://other.example:6443 as other, o, u"
 	for name, tt := range map[string]struct {
 		variable string // $KUBECONFIG
 		o        options
-		want     string   // the address, QPS and burst
-		wantErr  []string // what its one line names
+		want     string // the address, the names for the log, QPS and burst
 	}{
-		"a file":                            {"", of(file, ""), "https://parlor.example:6443 -1 0", nil},
-		"a file by $KUBECONFIG":             {file, options{}, "https://parlor.example:6443 -1 0", nil},
-		"the flag wins over $KUBECONFIG":    {"/nowhere", of(file, ""), "https://parlor.example:6443 -1 0", nil},
-		"another context":                   {"", of(file, "other"), "https://other.example:6443 -1 0", nil},
-		"another context of $KUBECONFIG":    {file, of("", "other"), "https://other.example:6443 -1 0", nil},
-		"a rate":                            {"", limited(10, 0), "https://parlor.example:6443 10 21", nil},
-		"a rate and a burst":                {"", limited(0.5, 3), "https://parlor.example:6443 0.5 3", nil},
-		"a small rate":                      {"", limited(0.1, 0), "https://parlor.example:6443 0.1 1", nil},
-		"nothing says where the cluster is": {"", options{}, "", []string{"-kubeconfig", "$KUBECONFIG", "Pod"}},
-		"the file does not exist":           {"", of(missing, ""), "", []string{missing}},
-		"the file is nonsense":              {"", of(nonsense, ""), "", []string{"kubeconfig"}},
-		"a context that is not there":       {"", of(file, "absent"), "", []string{"absent"}},
-		"$KUBECONFIG is nonsense":           {nonsense, options{}, "", []string{"kubeconfig"}},
+		"a file":                         {"", of(file, ""), current + " -1 0"},
+		"a file by $KUBECONFIG":          {file, options{}, current + " -1 0"},
+		"the flag wins over $KUBECONFIG": {"/nowhere", of(file, ""), current + " -1 0"},
+		"another context":                {"", of(file, "other"), other + " -1 0"},
+		"another context of $KUBECONFIG": {file, of("", "other"), other + " -1 0"},
+		"a rate":                         {"", limited(10, 0), current + " 10 21"},
+		"a rate and a burst":             {"", limited(0.5, 3), current + " 0.5 3"},
+		"a small rate":                   {"", limited(0.1, 0), current + " 0.1 1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			without(t, clientcmd.RecommendedConfigPathEnvVar, "KUBERNETES_SERVICE_HOST")
@@ -228,37 +168,32 @@ func TestClientConfig(t *testing.T) {
 				t.Setenv(clientcmd.RecommendedConfigPathEnvVar, tt.variable)
 			}
 			config, err := clientConfig(tt.o)
-			if tt.wantErr != nil {
-				requireOneLine(t, err, tt.wantErr)
-				return
-			}
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := fmt.Sprint(config.Host, " ", config.QPS, " ", config.Burst); got != tt.want {
-				t.Errorf("address, QPS and burst are %s, want %s", got, tt.want)
+			context, cluster, account := tt.o.cluster.Names()
+			got := fmt.Sprintf("%s as %s, %s, %s %v %v", config.Host, context, cluster, account, config.QPS, config.Burst)
+			if got != tt.want {
+				t.Errorf("got %s, want %s", got, tt.want)
 			}
 		})
 	}
-}
-
-// The first line of the log says where the process works, and as whom.
-func TestNamesForTheLog(t *testing.T) {
-	without(t, clientcmd.RecommendedConfigPathEnvVar)
-	file := writeFile(t, kubeconfig)
+	without(t, clientcmd.RecommendedConfigPathEnvVar, "KUBERNETES_SERVICE_HOST")
+	if context, cluster, account := (flags.Cluster{}).Names(); context != "" || cluster != "the Pod's" || account != "the Pod's" {
+		t.Errorf("in a Pod, it is %q, %q, %q", context, cluster, account)
+	}
 	for name, tt := range map[string]struct {
-		cluster flags.Cluster
-		want    []string
+		o    options
+		want []string // what its one line names
 	}{
-		"the current context": {flags.Cluster{Kubeconfig: file}, []string{"c", "c", "u"}},
-		"another context":     {flags.Cluster{Kubeconfig: file, Context: "other"}, []string{"other", "o", "u"}},
-		"in a Pod":            {flags.Cluster{}, []string{"", "the Pod's", "the Pod's"}},
+		"nothing says where the cluster is": {options{}, []string{"-kubeconfig", "$KUBECONFIG", "Pod"}},
+		"the file does not exist":           {of(missing, ""), []string{missing}},
+		"the file is nonsense":              {of(nonsense, ""), []string{"kubeconfig"}},
+		"a context that is not there":       {of(file, "absent"), []string{"absent"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			context, cluster, account := tt.cluster.Names()
-			if diff := cmp.Diff(tt.want, []string{context, cluster, account}); diff != "" {
-				t.Errorf("context, cluster and account (-want +got):\n%s", diff)
-			}
+			_, err := clientConfig(tt.o)
+			requireOneLine(t, err, tt.want)
 		})
 	}
 }
@@ -348,29 +283,13 @@ func failing(checks []healthz.HealthChecker) (names []string) {
 	return names
 }
 
-func TestChecks(t *testing.T) {
+// A worker that is stuck fails /livez. TestControllerThatWaitsKeepsNoOtherFromWorking shows /readyz.
+func TestStuckWorker(t *testing.T) {
 	c := &fakeController{}
-	one, other := newRunning(t, "fake", c), newRunning(t, "other", &fakeController{})
-	p := &process{controllers: []running{one, other}}
-	live, ready := p.checks(time.Minute)
-	for _, tt := range []struct {
-		name                string
-		change              func()
-		wantLive, wantReady []string
-	}{
-		{"it cannot list everything yet", func() {}, nil, []string{"preflight"}},
-		{"one controller can", func() { canList(one) }, nil, []string{"preflight"}},
-		{"both can", func() { canList(other) }, nil, nil},
-		{"a worker takes its time", func() { c.busy = time.Minute }, nil, nil},
-		{"a worker is stuck", func() { c.busy = time.Minute + 1 }, []string{"fake"}, nil},
-		{"it was not after all", func() { c.busy = 0 }, nil, nil},
-	} {
-		tt.change()
-		if got := failing(live); !slices.Equal(got, tt.wantLive) {
-			t.Errorf("%s: /livez fails for %q, want %q", tt.name, got, tt.wantLive)
-		}
-		if got := failing(ready); !slices.Equal(got, tt.wantReady) {
-			t.Errorf("%s: /readyz fails for %q, want %q", tt.name, got, tt.wantReady)
+	live, _ := (&process{controllers: []running{{Controller: c, name: "fake"}, {Controller: &fakeController{}, name: "other"}}}).checks(time.Minute)
+	for busy, want := range map[time.Duration][]string{0: nil, time.Minute: nil, time.Minute + 1: {"fake"}} {
+		if c.busy = busy; !slices.Equal(failing(live), want) {
+			t.Errorf("busy for %s: /livez fails for %q, want %q", busy, failing(live), want)
 		}
 	}
 }
@@ -703,82 +622,59 @@ func TestControllerThatWaitsKeepsNoOtherFromWorking(t *testing.T) {
 }
 
 // A controller deletes each Pod whose Secret a lister does not have. The lister's cache has no handler, and is filled
-// late or never. No Pod is deleted, and another controller of the process does not wait.
+// late. No Pod is deleted, and another controller of the process does not wait. TestRunEndsIfACacheIsNeverFilled, in
+// package worker, shows one that is never filled.
 func TestControllerWaitsForCachesWithoutHandler(t *testing.T) {
 	pods, secrets := corev1.SchemeGroupVersion.WithResource("pods"), corev1.SchemeGroupVersion.WithResource("secrets")
-	for name, tt := range map[string]struct {
-		takes time.Duration // until Secrets can be listed and watched
-		want  string        // what the controller has done
-	}{
-		"a slow one": {4 * time.Minute, "vanilla was synced after 4m0s"},
-		"one that is never filled": {
-			time.Hour,
-			"running of pods: not filled within 5m0s: SharedIndexInformer *v1.PartialObjectMetadata; ",
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				c := newCluster(t)
-				c.Set(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "parlor", Name: "vanilla"}})
-				c.Set(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "parlor", Name: "vanilla"}})
-				begin := time.Now()
-				slow := roundTripper(func(r *http.Request) (*http.Response, error) {
-					if path.Base(r.URL.Path) == "secrets" && r.URL.Query().Get("limit") != "1" { // which preflight sends
-						select {
-						case <-time.After(time.Until(begin.Add(tt.takes))):
-						case <-r.Context().Done():
-							return nil, r.Context().Err()
-						}
-					}
-					return c.RoundTrip(r)
-				})
-				var got, other string
-				ctx, cancel := context.WithCancel(t.Context())
-				defer cancel()
-				p := newProcess(t, slow, map[string]Controller{"nodes": &fakeController{run: func(ctx context.Context) error {
-					other = fmt.Sprint("after ", time.Since(begin))
-					<-ctx.Done()
-					return nil
-				}}})
-				p.election = nil
-				d := &Dependencies{}
-				inCache := func(resource schema.GroupVersionResource) kubeinformers.GenericInformer {
-					return Watch(d, preflight.Resource{GroupVersionResource: resource},
-						metadatainformer.NewFilteredMetadataInformer(p.metadata, resource, "", 0, cache.Indexers{}, nil))
-				}
-				ofPods, ofSecrets := inCache(pods), inCache(secrets)
-				loop := worker.New("sweeper", func(ctx context.Context, name cache.ObjectName) (time.Duration, error) {
-					got = fmt.Sprint(name.Name, " was synced after ", time.Since(begin))
-					defer cancel()
-					if _, err := ofSecrets.Lister().ByNamespace(name.Namespace).Get(name.Name); apierrors.IsNotFound(err) {
-						return 0, p.metadata.Resource(pods).Namespace(name.Namespace).Delete(ctx, name.Name, metav1.DeleteOptions{})
-					}
-					return 0, nil
-				})
-				handler, err := ofPods.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: func(pod any) {
-					loop.Add(cache.MetaObjectToName(pod.(metav1.Object)))
-				}})
-				if err != nil {
-					t.Fatal(err)
-				}
-				loop.WaitFor(handler.HasSyncedChecker())
-				p.controllers = append(p.controllers, running{loop, d, "of pods", newSinking(t, &sink{}), make(chan struct{})})
-				if err := p.run(ctx); !errors.Is(err, context.Canceled) {
-					got = err.Error()
-				}
-				if !strings.HasPrefix(got, tt.want) {
-					t.Errorf("the controller: %s, want %s", got, tt.want)
-				}
-				if diff := cmp.Diff("after 0s", other); diff != "" {
-					t.Errorf("when the other one ran (-want +got):\n%s", diff)
-				}
-				if deleted := c.Requests("delete pods"); deleted > 0 {
-					t.Errorf("%d Pods were deleted", deleted)
-				}
-				time.Sleep(2 * time.Hour) // until the informers end
-			})
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		c.Set(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "parlor", Name: "vanilla"}})
+		c.Set(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "parlor", Name: "vanilla"}})
+		begin := time.Now()
+		slow := roundTripper(func(r *http.Request) (*http.Response, error) {
+			if path.Base(r.URL.Path) == "secrets" && r.URL.Query().Get("limit") != "1" { // which preflight sends
+				time.Sleep(time.Until(begin.Add(4 * time.Minute)))
+			}
+			return c.RoundTrip(r)
 		})
-	}
+		var synced, other time.Duration
+		p := newProcess(t, slow, map[string]Controller{"nodes": &fakeController{run: func(ctx context.Context) error {
+			other = time.Since(begin)
+			<-ctx.Done()
+			return nil
+		}}})
+		p.election = nil
+		d := &Dependencies{}
+		inCache := func(resource schema.GroupVersionResource) kubeinformers.GenericInformer {
+			return Watch(d, preflight.Resource{GroupVersionResource: resource},
+				metadatainformer.NewFilteredMetadataInformer(p.metadata, resource, "", 0, cache.Indexers{}, nil))
+		}
+		ofPods, ofSecrets := inCache(pods), inCache(secrets)
+		loop := worker.New("sweeper", func(ctx context.Context, name cache.ObjectName) (time.Duration, error) {
+			synced = time.Since(begin)
+			if _, err := ofSecrets.Lister().ByNamespace(name.Namespace).Get(name.Name); apierrors.IsNotFound(err) {
+				return 0, p.metadata.Resource(pods).Namespace(name.Namespace).Delete(ctx, name.Name, metav1.DeleteOptions{})
+			}
+			return 0, nil
+		})
+		handler, err := ofPods.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: func(pod any) {
+			loop.Add(cache.MetaObjectToName(pod.(metav1.Object)))
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		loop.WaitFor(handler.HasSyncedChecker())
+		p.controllers = append(p.controllers, running{loop, d, "of pods", newSinking(t, &sink{}), make(chan struct{})})
+		stop := p.start(t.Context(), t)
+		time.Sleep(time.Hour)
+		stop()
+		if synced != 4*time.Minute || other != 0 {
+			t.Errorf("it synced after %s, and the other one ran after %s", synced, other)
+		}
+		if deleted := c.Requests("delete pods"); deleted > 0 {
+			t.Errorf("%d Pods were deleted", deleted)
+		}
+	})
 }
 
 // Credentials that are not accepted end a process that has not worked yet. One that has waits, as reflectors and the
@@ -817,13 +713,9 @@ func TestCredentialsThatAreRejectedForMoments(t *testing.T) {
 func TestNamesAreUnique(t *testing.T) {
 	for want, controllers := range map[string][]Descriptor{
 		`two controllers have the name "cone"`:                 {{Name: "cone"}, {Name: "cone"}},
-		`"" is not a valid name of a controller`:               {{Name: "cone"}, {}},
 		`"leaderElection" is not a valid name of a controller`: {{Name: "leaderElection"}}, // a check's
 	} {
-		err := Manager{Name: "shop", LeaseName: "shop", Controllers: controllers}.Run(t.Context(), nil)
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("got %v, want %s", err, want)
-		}
+		requireOneLine(t, Manager{Name: "shop", LeaseName: "shop", Controllers: controllers}.Run(t.Context(), nil), []string{want})
 	}
 }
 
