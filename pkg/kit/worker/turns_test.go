@@ -2,34 +2,11 @@ package worker
 
 import (
 	"fmt"
-	"slices"
 	"testing"
 
 	"k8s.io/client-go/tools/cache"
 	"pgregory.net/rapid"
 )
-
-func TestTurns(t *testing.T) {
-	const waiting = 3000
-	queue := newTurns()
-	for i := range waiting {
-		queue.Push(cache.NewObjectName("busy", fmt.Sprint(i)))
-	}
-	queue.Push(cache.NewObjectName("", "first"))
-	queue.Push(cache.NewObjectName("quiet", "vanilla"))
-	queue.Push(cache.NewObjectName("", "second"))
-	var got []string
-	for queue.Len() > 0 {
-		got = append(got, queue.Pop().String())
-	}
-	want := []string{"busy/0", "first", "quiet/vanilla", "busy/1", "second"}
-	for i := 2; i < waiting; i++ {
-		want = append(want, fmt.Sprintf("busy/%d", i))
-	}
-	if !slices.Equal(want, got) {
-		t.Errorf("the queue begins with %q and contains %d names, want %q and %d", got[:min(len(got), 6)], len(got), want[:6], len(want))
-	}
-}
 
 // No namespace has two turns while another waits, names of one namespace keep their order, and
 // nothing is left of a namespace without names.

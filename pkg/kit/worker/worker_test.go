@@ -195,7 +195,8 @@ func TestPanicStaysWithItsObject(t *testing.T) {
 	})
 }
 
-func TestBackOffDoublesToAMinuteAndEndsWithASuccess(t *testing.T) {
+// Each object has a back-off of its own, which doubles to a minute and ends with a success.
+func TestBackOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var isWell atomic.Bool
 		l, starts, _ := run(t, 1, func(context.Context, cache.ObjectName) (time.Duration, error) {
@@ -212,6 +213,9 @@ func TestBackOffDoublesToAMinuteAndEndsWithASuccess(t *testing.T) {
 			equal(t, fmt.Sprintf("pause after failure %d", i+1), want, failed[i+1]-failed[i])
 			want = min(2*want, time.Minute)
 		}
+		l.Add(chocolate)
+		pass(6 * time.Millisecond)
+		equal(t, "syncs of another object", 2, len(starts())-len(failed))
 
 		isWell.Store(true)
 		pass(time.Minute)
@@ -220,22 +224,6 @@ func TestBackOffDoublesToAMinuteAndEndsWithASuccess(t *testing.T) {
 		l.Add(vanilla)
 		pass(6 * time.Millisecond)
 		equal(t, "syncs after a success", 2, len(starts())-before)
-	})
-}
-
-// Each object has a back-off of its own.
-func TestFailureDoesNotDelayAnotherObject(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		synced := map[string]int{}
-		l, _, _ := run(t, 1, func(_ context.Context, name cache.ObjectName) (time.Duration, error) {
-			synced[name.Name]++
-			return 0, errMelted
-		})
-		l.Add(vanilla)
-		pass(time.Hour)
-		l.Add(chocolate)
-		pass(6 * time.Millisecond)
-		equal(t, "syncs of the other", 2, synced["chocolate"])
 	})
 }
 
@@ -296,35 +284,30 @@ func TestNothingIsSyncedBeforeTheHandlersHaveSynced(t *testing.T) {
 	})
 }
 
-func TestRunSaysThatTheHandlersNeverSynced(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithCancelCause(t.Context())
-		cancel(errMelted)
-		l := worker.New("test", nil)
-		l.WaitFor(make(checker))
-		if err := l.Run(ctx, 1); !errors.Is(err, errMelted) {
-			t.Errorf("Run = %v, want the context's cause", err)
-		}
-	})
-}
-
-// One cache is never filled: its informer was not started, or may not list.
+// One cache is never filled: its informer was not started, or may not list. Or Run is told to stop before.
 func TestRunEndsIfACacheIsNeverFilled(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		begin, filled := time.Now(), make(checker)
-		close(filled)
-		l := worker.New("test", func(context.Context, cache.ObjectName) (time.Duration, error) {
-			t.Error("it syncs")
-			return 0, nil
+	for want, after := range map[string]time.Duration{
+		"not filled within 5m0s: checker; its informer was not started, cannot list or watch, or a proxy drops the bookmark that ends a streaming list (if so, set KUBE_FEATURE_WatchListClient=false in the environment)": 5 * time.Minute,
+		"stopped before the caches were filled: melted": time.Minute,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			begin, filled := time.Now(), make(checker)
+			close(filled)
+			ctx, cancel := context.WithCancelCause(t.Context())
+			defer cancel(nil)
+			if after < 5*time.Minute {
+				time.AfterFunc(after, func() { cancel(errMelted) })
+			}
+			l := worker.New("test", func(context.Context, cache.ObjectName) (time.Duration, error) {
+				t.Error("it syncs")
+				return 0, nil
+			})
+			l.WaitFor(filled, make(checker))
+			l.Add(vanilla)
+			equal(t, "error", want, fmt.Sprint(l.Run(ctx, 2)))
+			equal(t, "duration of Run", after, time.Since(begin))
 		})
-		l.WaitFor(filled, make(checker))
-		l.Add(vanilla)
-		err := l.Run(t.Context(), 2)
-		if want := "not filled within 5m0s: checker; its informer was not started, cannot list or watch, or a proxy drops the bookmark that ends a streaming list (if so, set KUBE_FEATURE_WatchListClient=false in the environment)"; err == nil || err.Error() != want {
-			t.Errorf("Run = %v, want %s", err, want)
-		}
-		equal(t, "duration of Run", 5*time.Minute, time.Since(begin))
-	})
+	}
 }
 
 // It delays what follows, such as the release of the Lease, by seconds.
