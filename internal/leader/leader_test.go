@@ -368,45 +368,22 @@ func TestNoReleaseWhileAWriteIsUnderWay(t *testing.T) {
 
 // A process that cannot reach its Lease is not ready, because it can never lead.
 func TestReadyOnceTheLeaseCanBeReached(t *testing.T) {
-	leases := schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}
-	for name, err := range map[string]error{
-		"a permission is missing":  apierrors.NewForbidden(leases, "lease", errors.New("no")),
-		"the namespace is missing": apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "default"),
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := newServer(t)
-				s.Refuse(func(string) error { return err })
-				c := newCandidate(t.Context(), t, s, nil)
-				pass(5*time.Minute - time.Second)
-				if c.Ready() == nil {
-					t.Error("it is ready")
-				}
-				s.Refuse(nil)
-				pass(3 * retryPeriod)
-				if err := c.Ready(); err != nil {
-					t.Error(err)
-				}
-				c.end(t)
-			})
-		})
-	}
-}
-
-// A process on standby is ready.
-func TestEndBeforeTheTerm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t)
-		s.give()
-		c := newCandidate(t.Context(), t, s, func(context.Context) error { t.Error("it leads"); return nil })
-		pass(time.Second)
+		s.Refuse(func(string) error {
+			return apierrors.NewForbidden(schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}, "lease", errors.New("no"))
+		})
+		c := newCandidate(t.Context(), t, s, nil)
+		pass(5*time.Minute - time.Second)
+		if c.Ready() == nil {
+			t.Error("it is ready")
+		}
+		s.Refuse(nil)
+		pass(3 * retryPeriod)
 		if err := c.Ready(); err != nil {
 			t.Error(err)
 		}
 		c.end(t)
-		if holder := s.holder(); holder != "another" {
-			t.Errorf("%q holds the Lease", holder)
-		}
 	})
 }
 
@@ -481,33 +458,24 @@ func (f *freezing) Write(b []byte) (int, error) {
 }
 
 func TestValidation(t *testing.T) {
-	for name, tt := range map[string]struct {
-		change func(*config.LeaderElectionConfiguration)
-		want   string
-	}{
-		"a fraction of a second": {
-			func(c *config.LeaderElectionConfiguration) { c.LeaseDuration.Duration += time.Millisecond },
-			"-leader-elect-lease-duration must be whole seconds, and is 15.001s",
+	for want, change := range map[string]func(*config.LeaderElectionConfiguration){
+		"-leader-elect-lease-duration must be whole seconds, and is 15.001s": func(c *config.LeaderElectionConfiguration) {
+			c.LeaseDuration.Duration += time.Millisecond
 		},
-		"a renew deadline that is too late": {
-			func(c *config.LeaderElectionConfiguration) { c.RenewDeadline.Duration = leaseDuration - 1 },
-			"-leader-elect-renew-deadline (14.999999999s) must be at least 1s shorter than -leader-elect-lease-duration (15s)",
+		"-leader-elect-renew-deadline (14.999999999s) must be at least 1s shorter than -leader-elect-lease-duration (15s)": func(c *config.LeaderElectionConfiguration) {
+			c.RenewDeadline.Duration = leaseDuration - 1
 		},
-		"a retry period that is too long": {
-			func(c *config.LeaderElectionConfiguration) { c.RetryPeriod.Duration = renewDeadline },
-			"renewDeadline must be greater than retryPeriod*JitterFactor",
+		"renewDeadline must be greater than retryPeriod*JitterFactor": func(c *config.LeaderElectionConfiguration) {
+			c.RetryPeriod.Duration = renewDeadline
 		},
-		"another lock": {
-			func(c *config.LeaderElectionConfiguration) { c.ResourceLock = "endpoints" },
-			"endpoints lock is removed, migrate to leases",
+		"endpoints lock is removed, migrate to leases": func(c *config.LeaderElectionConfiguration) {
+			c.ResourceLock = "endpoints"
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			c := electionConfig()
-			tt.change(&c)
-			if _, err := leader.New(c, &rest.Config{}); err == nil || !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("the error is %v, want %s", err, tt.want)
-			}
-		})
+		c := electionConfig()
+		change(&c)
+		if _, err := leader.New(c, &rest.Config{}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("the error is %v, want %s", err, want)
+		}
 	}
 }
