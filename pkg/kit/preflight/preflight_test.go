@@ -2,8 +2,6 @@ package preflight_test
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"net/http"
 	"net/http/httptest"
@@ -45,10 +43,9 @@ var (
 
 // cluster is a fake one in which listing fails with err, if that is not nil.
 type cluster struct {
-	err       error
-	asks      func(ctx context.Context) // is called by each request
-	hasWorked bool
-	log       []string
+	err  error
+	asks func(ctx context.Context) // is called by each request
+	log  []string
 }
 
 // await waits for the gadgets.
@@ -66,25 +63,26 @@ func (c *cluster) await(ctx context.Context) error {
 	logger := funcr.New(func(_, line string) {
 		c.log = append(c.log, regexp.MustCompile(`"level"=0 | "err"=.*`).ReplaceAllString(line, ""))
 	}, funcr.Options{})
-	return preflight.Await(klog.NewContext(ctx, logger), client, gadgets, func() bool { return c.hasWorked })
+	return preflight.Await(klog.NewContext(ctx, logger), client, gadgets, func() bool { return false })
 }
 
-// A cluster has one obstacle after another, for less than a minute each, and then none.
+// A cluster has one obstacle after another, and then none. What lasts is said once a minute, as a log is rotated.
 func TestObstaclesAreWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, begin := &cluster{}, time.Now()
 		c.asks = func(context.Context) {
-			obstacles := []error{errDown, errMissing, errNamespace, errForbidden, nil}
+			obstacles := []error{errDown, errDown, errMissing, errNamespace, errForbidden, nil}
 			c.err = obstacles[min(int(time.Since(begin)/(50*time.Second)), len(obstacles)-1)]
 		}
 		if err := c.await(t.Context()); err != nil {
 			t.Error(err)
 		}
-		if took := time.Since(begin); took > 201*time.Second {
+		if took := time.Since(begin); took > 251*time.Second {
 			t.Errorf("it went on after %s", took)
 		}
 		const waiting = `"msg"="Waiting" "for"="gadgets.example.com" "namespace"="shop" `
 		want := []string{
+			waiting + `"because"="the API server is unreachable or its response is unexpected" "remedy"="check that it runs, and its address in the kubeconfig"`,
 			waiting + `"because"="the API server is unreachable or its response is unexpected" "remedy"="check that it runs, and its address in the kubeconfig"`,
 			waiting + `"because"="the cluster does not know this resource" "remedy"="kubectl apply -f crd.yaml"`,
 			waiting + `"because"="the namespace does not exist" "remedy"="kubectl create namespace shop, or name another"`,
@@ -95,48 +93,6 @@ func TestObstaclesAreWaitedFor(t *testing.T) {
 			t.Errorf("log (-want +got):\n%s", diff)
 		}
 	})
-}
-
-// A log is rotated, so what lasts is said again.
-func TestObstacleIsNamedOnceAMinute(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
-		c := &cluster{err: errForbidden}
-		time.AfterFunc(10*time.Minute-time.Second/2, cancel)
-		if err := c.await(ctx); !errors.Is(err, context.Canceled) {
-			t.Errorf("Await returned %v", err)
-		}
-		if len(c.log) != 10 {
-			t.Errorf("it logged %d lines in ten minutes, want 10", len(c.log))
-		}
-	})
-}
-
-// What only a restart can fix is waited for if it cannot be that: the credentials have been accepted before.
-func TestWhatHasWorkedWillWorkAgain(t *testing.T) {
-	for name, err := range map[string]error{
-		"rejected credentials":                apierrors.NewUnauthorized("starting"),
-		"a certificate that is not yet valid": &tls.CertificateVerificationError{Err: x509.CertificateInvalidError{Reason: x509.Expired}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				c := &cluster{err: err}
-				if c.await(t.Context()) == nil {
-					t.Error("a new process waits")
-				}
-				c.hasWorked = true
-				begin := time.Now()
-				c.asks = func(context.Context) {
-					if time.Since(begin) >= 10*time.Second {
-						c.err = nil
-					}
-				}
-				if err := c.await(t.Context()); err != nil {
-					t.Errorf("one that has worked does not wait: %v", err)
-				}
-			})
-		})
-	}
 }
 
 func TestStopping(t *testing.T) {
