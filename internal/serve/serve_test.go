@@ -16,7 +16,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -119,16 +118,8 @@ func start(t *testing.T, c Config, live, ready []healthz.HealthChecker) *serving
 	return s
 }
 
-// reply is what came of a request.
-type reply struct {
-	code     int
-	protocol string
-	header   http.Header
-	body     string
-}
-
-// ask sends a request, with a token if there is one.
-func (s *serving) ask(t *testing.T, method, url, token string) reply {
+// ask sends a request, with a token if there is one, and returns the response and its body.
+func (s *serving) ask(t *testing.T, method, url, token string) (*http.Response, string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, url, http.NoBody)
 	if err != nil {
@@ -146,7 +137,7 @@ func (s *serving) ask(t *testing.T, method, url, token string) reply {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return reply{response.StatusCode, response.Proto, response.Header, string(body)}
+	return response, string(body)
 }
 
 // certificate is what a new connection gets to see.
@@ -161,71 +152,43 @@ func (s *serving) certificate(t *testing.T) tls.ConnectionState {
 	return connection.(*tls.Conn).ConnectionState()
 }
 
-func TestProbes(t *testing.T) {
+// The process is alive and not ready. Whoever asks learns which check fails, and not why.
+func TestResponses(t *testing.T) {
 	check := func(name string, err error) healthz.HealthChecker {
 		return healthz.NamedCheck(name, func(*http.Request) error { return err })
 	}
-	errMelted := errors.New("melted")
-	fine, events := []healthz.HealthChecker{check("gadget", nil), check("leader", nil)}, check("events", errMelted)
-	for name, tt := range map[string]struct {
-		live, ready []healthz.HealthChecker
-		path        string
-		wantCode    int
-		wantBody    string
-	}{
-		"all is well":            {fine, []healthz.HealthChecker{events}, "/livez", 200, "ok"},
-		"all is well, in detail": {fine, nil, "/livez?verbose", 200, "[+]gadget ok\n[+]leader ok\nlivez check passed\n"},
-		"something is wrong":     {append(slices.Clone(fine), events), nil, "/livez", 500, "[+]gadget ok\n[+]leader ok\n[-]events failed: reason withheld\nlivez check failed\n"},
-		"alive, but not ready":   {fine, []healthz.HealthChecker{events}, "/readyz", 500, "[-]events failed: reason withheld\nreadyz check failed\n"},
-		"ready":                  {[]healthz.HealthChecker{events}, fine, "/readyz", 200, "ok"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := start(t, loopback(t), tt.live, tt.ready)
-			for _, server := range []string{s.https, s.plain} {
-				got := s.ask(t, http.MethodGet, server+tt.path, "")
-				equal(t, "status code", tt.wantCode, got.code)
-				equal(t, "body", tt.wantBody, got.body)
-				equal(t, "type", "text/plain; charset=utf-8", got.header.Get("Content-Type"))
-				equal(t, "sniffing", "nosniff", got.header.Get("X-Content-Type-Options"))
-				equal(t, "protocol", "HTTP/1.1", got.protocol) // HTTP/2 is off
-			}
-			equal(t, "requests to the API server", nil, s.requests())
-		})
-	}
-}
-
-func TestOtherRequests(t *testing.T) {
-	s := start(t, loopback(t), nil, nil)
-	for request, want := range map[string]int{
-		"HEAD /livez":       200,
-		"DELETE /metrics":   405,
-		"GET /":             404,
-		"GET /healthz":      404,
-		"GET /metrics/":     404,
-		"GET /debug/pprof/": 404,
+	s := start(t, loopback(t), []healthz.HealthChecker{check("gadget", nil), check("leader", nil)}, []healthz.HealthChecker{check("gadget", nil), check("events", errors.New("melted"))})
+	for request, want := range map[string]string{
+		"GET /livez":         "200 ok",
+		"HEAD /livez":        "200 ",
+		"GET /livez?verbose": "200 [+]gadget ok\n[+]leader ok\nlivez check passed\n",
+		"GET /readyz":        "500 [+]gadget ok\n[-]events failed: reason withheld\nreadyz check failed\n",
+		"DELETE /metrics":    "405 Method Not Allowed\n",
+		"GET /":              "404 404 page not found\n",
+		"GET /healthz":       "404 404 page not found\n",
+		"GET /metrics/":      "404 404 page not found\n",
+		"GET /debug/pprof/":  "404 404 page not found\n",
 	} {
 		method, path, _ := strings.Cut(request, " ")
 		for _, server := range []string{s.https, s.plain} {
-			got := s.ask(t, method, server+path, "scraper")
-			equal(t, "status code of "+request, want, got.code)
+			got, body := s.ask(t, method, server+path, "scraper")
+			equal(t, request, want, fmt.Sprint(got.StatusCode, " ", body))
+			equal(t, "type", "text/plain; charset=utf-8", got.Header.Get("Content-Type"))
+			equal(t, "sniffing", "nosniff", got.Header.Get("X-Content-Type-Options"))
+			equal(t, "protocol", "HTTP/1.1", got.Proto) // HTTP/2 is off
 		}
 	}
-	equal(t, "requests to the API server", nil, s.requests())
-}
-
-// By plain HTTP, which only this machine can send, metrics need no authorization.
-func TestMetrics(t *testing.T) {
-	s := start(t, loopback(t), nil, nil)
+	// By plain HTTP, which only this machine can send, metrics need no authorization.
 	for _, tt := range []struct {
 		server, token string
 		want          int
 	}{{s.plain, "", 200}, {s.https, "", 401}, {s.https, "scraper", 200}} {
-		got := s.ask(t, http.MethodGet, tt.server+"/metrics", tt.token)
-		equal(t, "status code", tt.want, got.code)
-		equal(t, "has metrics", tt.want == 200, strings.Contains(got.body, "# TYPE go_goroutines gauge\n"))
-		if tt.server == s.plain {
+		if tt.token != "" {
 			equal(t, "requests to the API server", nil, s.requests())
 		}
+		got, body := s.ask(t, http.MethodGet, tt.server+"/metrics", tt.token)
+		equal(t, "status code", tt.want, got.StatusCode)
+		equal(t, "has metrics", tt.want == 200, strings.Contains(body, "# TYPE go_goroutines gauge\n"))
 	}
 }
 
@@ -332,30 +295,14 @@ func TestWhatCannotBeListenedOn(t *testing.T) {
 	}
 	defer taken.Close()
 	address := taken.Addr().String()
-	for name, tt := range map[string]struct {
-		config Config
-		want   string
-	}{
-		"the address is in use": {
-			Config{BindAddress: address},
-			"listen tcp " + address + ": bind: address already in use: give -bind-address another address, or an empty one to serve nothing",
-		},
-		"the plain address is in use": {
-			Config{BindAddress: "127.0.0.1:0", InsecureBindAddress: address},
-			"listen tcp " + address + ": bind: address already in use: give -insecure-bind-address another address, or an empty one to serve nothing",
-		},
-		"the certificate is not there": {
-			Config{BindAddress: ":0", CertFile: "nowhere.crt", KeyFile: "nowhere.key"},
-			"reading -tls-cert-file and -tls-private-key-file: open nowhere.crt: no such file or directory",
-		},
-		"it is not valid": {
-			Config{InsecureBindAddress: ":8080"},
-			"-insecure-bind-address=:8080: plain HTTP is for this machine only, as in 127.0.0.1:8080",
-		},
+	inUse := "listen tcp " + address + ": bind: address already in use: give %s another address, or an empty one to serve nothing"
+	for config, want := range map[Config]string{
+		{BindAddress: address}: fmt.Sprintf(inUse, "-bind-address"),
+		{BindAddress: "127.0.0.1:0", InsecureBindAddress: address}:           fmt.Sprintf(inUse, "-insecure-bind-address"),
+		{BindAddress: ":0", CertFile: "nowhere.crt", KeyFile: "nowhere.key"}: "reading -tls-cert-file and -tls-private-key-file: open nowhere.crt: no such file or directory",
+		{InsecureBindAddress: ":8080"}:                                       "-insecure-bind-address=:8080: plain HTTP is for this machine only, as in 127.0.0.1:8080",
 	} {
-		t.Run(name, func(t *testing.T) {
-			_, err := Listen(tt.config, (&cluster{}).client(), nil, nil)
-			equal(t, "error", tt.want, fmt.Sprint(err))
-		})
+		_, err := Listen(config, (&cluster{}).client(), nil, nil)
+		equal(t, fmt.Sprintf("error of %+v", config), want, fmt.Sprint(err))
 	}
 }
