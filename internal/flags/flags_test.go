@@ -11,65 +11,49 @@ import (
 	"nicoleh.io/k8s-controller/internal/flags"
 )
 
+// A variable takes the place of a flag that is not on the command line, also of one that can be repeated. There is none
+// for -version: images set a variable of this name to a version.
 func TestParse(t *testing.T) {
 	for _, tt := range []struct {
 		name        string
-		environment map[string]string
+		environment string // NAME=value
 		args        []string
-		want        time.Duration
+		want        string   // the values of the flags
 		wantErr     []string // what its one line names
 	}{
-		{name: "nothing", want: time.Second},
-		{name: "one dash", args: []string{"-melt-after=2s"}, want: 2 * time.Second},
-		{name: "two dashes", args: []string{"--melt-after", "2s"}, want: 2 * time.Second},
-		{name: "the environment", environment: map[string]string{"SNACK_BAR_MELT_AFTER": "3s"}, want: 3 * time.Second},
-		{name: "the command line wins", environment: map[string]string{"SNACK_BAR_MELT_AFTER": "3s"}, args: []string{"-melt-after=2s"}, want: 2 * time.Second},
-		{name: "nonsense in the environment", environment: map[string]string{"SNACK_BAR_MELT_AFTER": "soon"}, wantErr: []string{`"soon"`, "$SNACK_BAR_MELT_AFTER"}},
+		{name: "nothing", want: "1s [] false"},
+		{name: "one dash", args: []string{"-melt-after=2s"}, want: "2s [] false"},
+		{name: "two dashes", args: []string{"--melt-after", "2s"}, want: "2s [] false"},
+		{name: "the environment", environment: "MELT_AFTER=3s", want: "3s [] false"},
+		{name: "the command line wins", environment: "MELT_AFTER=3s", args: []string{"-melt-after=2s"}, want: "2s [] false"},
+		{name: "a repeatable flag in the environment", environment: "WINDOW=Sat", want: "1s [Sat] false"},
+		{name: "the command line wins as a whole", environment: "WINDOW=Sat", args: []string{"-window=Mon", "-window=Tue"}, want: "1s [Mon Tue] false"},
+		{name: "the version of an image", environment: "VERSION=v1.2.3", want: "1s [] false"},
+		{name: "nonsense in the environment", environment: "MELT_AFTER=soon", wantErr: []string{`"soon"`, "$SNACK_BAR_MELT_AFTER"}},
 		{name: "nonsense", args: []string{"-melt-after=soon"}, wantErr: []string{`"soon"`, "-melt-after"}},
 		{name: "no such flag", args: []string{"-freeze"}, wantErr: []string{"-freeze"}},
 		{name: "no flag", args: []string{"melt-after=2s"}, wantErr: []string{`"melt-after=2s"`, "dash"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			for name, value := range tt.environment {
-				t.Setenv(name, value)
+			if name, value, isSet := strings.Cut(tt.environment, "="); isSet {
+				t.Setenv("SNACK_BAR_"+name, value)
 			}
 			fs := flag.NewFlagSet("Times", flag.ContinueOnError)
-			got := fs.Duration("melt-after", time.Second, "")
-			err := flags.Parse("snack-bar", tt.args, fs)
-			if tt.wantErr == nil && (err != nil || *got != tt.want) {
-				t.Errorf("got %s and %v, want %s", *got, err, tt.want)
-			}
-			if tt.wantErr != nil && err == nil {
-				t.Fatalf("got %s, want an error", *got)
-			}
-			for _, part := range tt.wantErr {
-				if !strings.Contains(err.Error(), part) || strings.Contains(err.Error(), "\n") {
-					t.Errorf("error %q, want one line with %q", err, part)
-				}
-			}
-		})
-	}
-}
-
-// Of a flag that can be repeated, the command line takes the place of the variable, too.
-func TestRepeatableFlag(t *testing.T) {
-	for name, tt := range map[string]struct {
-		args []string
-		want string
-	}{
-		"the environment":       {nil, "[Sat]"},
-		"the command line wins": {[]string{"-window=Mon", "-window=Tue"}, "[Mon Tue]"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Setenv("SNACK_BAR_WINDOW", "Sat")
-			var got []string
-			fs := flag.NewFlagSet("Times", flag.ContinueOnError)
+			after := fs.Duration("melt-after", time.Second, "")
+			isVersion := fs.Bool("version", false, "")
+			var windows []string
 			fs.Func("window", "", func(value string) error {
-				got = append(got, value)
+				windows = append(windows, value)
 				return nil
 			})
-			if err := flags.Parse("snack-bar", tt.args, fs); err != nil || fmt.Sprint(got) != tt.want {
-				t.Errorf("got %q and %v, want %s", got, err, tt.want)
+			err := flags.Parse("snack-bar", tt.args, fs)
+			if got := fmt.Sprint(*after, windows, *isVersion); tt.wantErr == nil && (err != nil || got != tt.want) {
+				t.Errorf("got %s and %v, want %s", got, err, tt.want)
+			}
+			for _, part := range tt.wantErr {
+				if err == nil || !strings.Contains(err.Error(), part) || strings.Contains(err.Error(), "\n") {
+					t.Errorf("error %v, want one line with %q", err, part)
+				}
 			}
 		})
 	}
@@ -97,16 +81,6 @@ func ExampleParse_help() {
 	//       --counter address   The address of the counter.
 	//       --outdoors          Sell outdoors, too.
 	// true
-}
-
-// Images set a variable of this name to a version.
-func TestVersionIsNoVariable(t *testing.T) {
-	t.Setenv("SNACK_BAR_VERSION", "v1.2.3")
-	fs := flag.NewFlagSet("", flag.ContinueOnError)
-	isVersion := fs.Bool("version", false, "")
-	if err := flags.Parse("snack-bar", nil, fs); err != nil || *isVersion {
-		t.Errorf("Parse returned %v; the version is asked for: %t", err, *isVersion)
-	}
 }
 
 func TestVersionLine(t *testing.T) {
