@@ -112,6 +112,12 @@ func TestWhatFollowsASync(t *testing.T) {
 		"a success can ask for another sync": {
 			after: time.Minute, starts: []time.Duration{0, time.Minute},
 		},
+		"no error is no terminal one": {
+			err: worker.NoBackoff(nil), starts: []time.Duration{0},
+		},
+		"no error is not deferred": {
+			err: worker.Deferred(nil), starts: []time.Duration{0},
+		},
 		"a terminal error is reported and left alone": {
 			err: worker.NoBackoff(errMelted), starts: []time.Duration{0}, reports: []string{"Sync failed: melted"},
 		},
@@ -397,18 +403,4 @@ func TestBusyIsTheLongestRunningSync(t *testing.T) {
 		pass(time.Hour)
 		equal(t, "idle again", 0, l.Busy())
 	})
-}
-
-func TestMarksKeepTheError(t *testing.T) {
-	for name, mark := range map[string]func(error) error{"NoBackoff": worker.NoBackoff, "Requeue": worker.Deferred} {
-		t.Run(name, func(t *testing.T) {
-			if err := mark(nil); err != nil {
-				t.Errorf("marked nil = %v", err)
-			}
-			equal(t, "text", conflict().Error(), mark(conflict()).Error())
-			if !apierrors.IsConflict(mark(conflict())) {
-				t.Error("a marked conflict is no conflict any more")
-			}
-		})
-	}
 }
