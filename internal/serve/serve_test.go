@@ -118,8 +118,16 @@ func start(t *testing.T, c Config, live, ready []healthz.HealthChecker) *serving
 	return s
 }
 
-// ask sends a request, with a token if there is one, and returns the response and its body.
-func (s *serving) ask(t *testing.T, method, url, token string) (*http.Response, string) {
+// reply is what came of a request.
+type reply struct {
+	code     int
+	protocol string
+	header   http.Header
+	body     string
+}
+
+// ask sends a request, with a token if there is one.
+func (s *serving) ask(t *testing.T, method, url, token string) reply {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, url, http.NoBody)
 	if err != nil {
@@ -137,7 +145,7 @@ func (s *serving) ask(t *testing.T, method, url, token string) (*http.Response, 
 	if err != nil {
 		t.Fatal(err)
 	}
-	return response, string(body)
+	return reply{response.StatusCode, response.Proto, response.Header, string(body)}
 }
 
 // certificate is what a new connection gets to see.
@@ -171,11 +179,11 @@ func TestResponses(t *testing.T) {
 	} {
 		method, path, _ := strings.Cut(request, " ")
 		for _, server := range []string{s.https, s.plain} {
-			got, body := s.ask(t, method, server+path, "scraper")
-			equal(t, request, want, fmt.Sprint(got.StatusCode, " ", body))
-			equal(t, "type", "text/plain; charset=utf-8", got.Header.Get("Content-Type"))
-			equal(t, "sniffing", "nosniff", got.Header.Get("X-Content-Type-Options"))
-			equal(t, "protocol", "HTTP/1.1", got.Proto) // HTTP/2 is off
+			got := s.ask(t, method, server+path, "scraper")
+			equal(t, request, want, fmt.Sprint(got.code, " ", got.body))
+			equal(t, "type", "text/plain; charset=utf-8", got.header.Get("Content-Type"))
+			equal(t, "sniffing", "nosniff", got.header.Get("X-Content-Type-Options"))
+			equal(t, "protocol", "HTTP/1.1", got.protocol) // HTTP/2 is off
 		}
 	}
 	// By plain HTTP, which only this machine can send, metrics need no authorization.
@@ -186,9 +194,9 @@ func TestResponses(t *testing.T) {
 		if tt.token != "" {
 			equal(t, "requests to the API server", nil, s.requests())
 		}
-		got, body := s.ask(t, http.MethodGet, tt.server+"/metrics", tt.token)
-		equal(t, "status code", tt.want, got.StatusCode)
-		equal(t, "has metrics", tt.want == 200, strings.Contains(body, "# TYPE go_goroutines gauge\n"))
+		got := s.ask(t, http.MethodGet, tt.server+"/metrics", tt.token)
+		equal(t, "status code", tt.want, got.code)
+		equal(t, "has metrics", tt.want == 200, strings.Contains(got.body, "# TYPE go_goroutines gauge\n"))
 	}
 }
 

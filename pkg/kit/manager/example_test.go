@@ -95,7 +95,7 @@ func Example() {
 	server := httptest.NewServer(http.HandlerFunc(onePod))
 	defer server.Close()
 	kubeconfig := writeKubeconfig(server.URL)
-	defer os.Remove(kubeconfig)
+	defer os.Remove(kubeconfig) //nolint:errcheck // a temporary file
 	err := program.Run(ctx, []string{"-kubeconfig=" + kubeconfig, "-leader-elect=false", "-bind-address=", "-greeter-greeting=Welcome"})
 	fmt.Println(err)
 	// Output:
