@@ -43,12 +43,15 @@ type Process struct {
 	suspendedUntil time.Time
 	requests       map[string]int              // by method and path
 	acknowledged   map[apiserver.Key]string    // versions of own writes, once the response has arrived
-	knows          map[string][]knowledge      // by resource and selector
+	knows          map[cacheOf][]knowledge
 	read           map[apiserver.Key]knowledge // by GET
 	inFlight       int                         // requests, but for watches and what is aside
 	busySince      time.Time                   // since when it has always waited for one
 	busyUntil      time.Time                   // when it last did
 }
+
+// cacheOf says what a cache is of.
+type cacheOf struct{ resource, labels string }
 
 // knowledge is the version that a cache has from a time on.
 type knowledge struct {
@@ -64,7 +67,7 @@ func (h *History) start(outer context.Context) {
 	ctx, cancel := context.WithCancel(outer)
 	p := &Process{
 		Name: fmt.Sprintf("process-%d", h.started), history: h, cancel: cancel, ended: make(chan struct{}), least: h.Store.Version,
-		requests: map[string]int{}, acknowledged: map[apiserver.Key]string{}, knows: map[string][]knowledge{}, read: map[apiserver.Key]knowledge{},
+		requests: map[string]int{}, acknowledged: map[apiserver.Key]string{}, knows: map[cacheOf][]knowledge{}, read: map[apiserver.Key]knowledge{},
 	}
 	h.processes = append(h.processes, p)
 	args := append([]string{
@@ -125,7 +128,7 @@ func (p *Process) sleepWhileSuspended(request string) {
 }
 
 // learn notes that a cache has a version.
-func (p *Process) learn(of string, version int64) {
+func (p *Process) learn(of cacheOf, version int64) {
 	p.knows[of] = append(p.knows[of], knowledge{time.Now(), version})
 }
 
@@ -135,7 +138,7 @@ func (p *Process) learn(of string, version int64) {
 func (p *Process) Knew(resource string, at time.Time) int64 {
 	oldest := int64(-1)
 	for of, all := range p.knows {
-		if of != resource && (len(of) < len(resource) || of[:len(resource)+1] != resource+"?") {
+		if of.resource != resource {
 			continue
 		}
 		i := sort.Search(len(all), func(i int) bool { return !all[i].since.Before(at) }) // What comes at that moment may be too late.

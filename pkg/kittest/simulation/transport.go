@@ -406,18 +406,18 @@ func (c *call) end(response apiserver.Response) {
 	}
 }
 
-// cache returns the name of the cache that a watch is for.
-func (c *call) cache() string {
-	return c.key.Resource.Resource + "?" + c.request.Query.Get("labelSelector")
+// cache returns the cache that a watch is for.
+func (c *call) cache() cacheOf {
+	return cacheOf{c.key.Resource.Resource, c.request.Query.Get("labelSelector")}
 }
 
 // knowledge says what the process's caches show.
 func (p *Process) knowledge() string {
 	var words []string
-	for _, of := range slices.Sorted(maps.Keys(p.knows)) {
-		all := p.knows[of]
-		words = append(words, fmt.Sprintf("%s %d", strings.Trim(of, "?"), all[len(all)-1].version))
+	for of, all := range p.knows {
+		words = append(words, fmt.Sprintf("%s %d", strings.TrimSpace(of.resource+" "+of.labels), all[len(all)-1].version))
 	}
+	slices.Sort(words)
 	return fmt.Sprintf(", version %d; it knew %s", p.history.Store.Version, strings.Join(words, ", "))
 }
 
