@@ -85,8 +85,8 @@ func (g *generator) workload() object {
 	if g.in(15) {
 		spec["strategy"] = object{"type": "Recreate"}
 	}
-	if g.in(30) {
-		g.restrict(template)
+	if g.in(20) {
+		template["spec"].(object)["initContainers"] = []any{g.container(pick(g, "c", "init"))}
 	}
 	if g.in(20) {
 		g.spoil(spec, template)
@@ -115,56 +115,6 @@ func (g *generator) spoil(spec, template object) {
 	case 7:
 		podSpec["containers"] = []any{object{"name": "c"}}
 	}
-}
-
-// restrict says what the containers of a template may do, in fields that may contradict each other.
-func (g *generator) restrict(template object) {
-	podSpec := template["spec"].(object)
-	if g.in(30) {
-		podSpec["initContainers"] = []any{g.container(pick(g, "c", "init"))}
-		g.restrictContainer(podSpec["initContainers"].([]any)[0].(object))
-	}
-	for _, container := range podSpec["containers"].([]any) {
-		g.restrictContainer(container.(object))
-	}
-	if g.in(20) {
-		podSpec["os"] = object{"name": pick(g, "linux", "linux", "windows")}
-	}
-	if g.in(30) {
-		podSpec["securityContext"] = object{"seccompProfile": g.seccompProfile()}
-	}
-	if g.in(20) {
-		key := pick(g, "seccomp.security.alpha.kubernetes.io/pod", "container.seccomp.security.alpha.kubernetes.io/c")
-		template["metadata"].(object)["annotations"] = object{key: pick(g, "runtime/default", "unconfined", "localhost/a")}
-	}
-}
-
-func (g *generator) restrictContainer(container object) {
-	if g.in(30) {
-		return
-	}
-	restrictions := object{"allowPrivilegeEscalation": g.in(20)}
-	if g.in(20) {
-		restrictions["privileged"] = g.in(50)
-	}
-	if g.in(30) {
-		restrictions["capabilities"] = pick(g, object{"drop": []any{"ALL"}}, object{"add": []any{pick(g, "CAP_SYS_ADMIN", "SYS_ADMIN", "NET_ADMIN")}})
-	}
-	if g.in(20) {
-		restrictions["readOnlyRootFilesystem"] = true
-	}
-	if g.in(40) {
-		restrictions["seccompProfile"] = g.seccompProfile()
-	}
-	container["securityContext"] = restrictions
-}
-
-func (g *generator) seccompProfile() object {
-	profile := object{"type": pick(g, "RuntimeDefault", "RuntimeDefault", "Unconfined", "Localhost", "", "Wrong")}
-	if g.in(30) {
-		profile["localhostProfile"] = pick(g, "a", "b")
-	}
-	return profile
 }
 
 func (g *generator) podSpec() object {

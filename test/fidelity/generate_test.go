@@ -548,15 +548,12 @@ func (g *generator) delete(resource schema.GroupVersionResource, target *unstruc
 	return r
 }
 
-// evict has a Pod evicted, or only asks whether it could be.
+// evict has a Pod evicted.
 func (g *generator) evict(target *unstructured.Unstructured, name string) request {
 	options := map[string]any{}
 	if target != nil && g.in(60) {
 		uid := string(target.GetUID())
 		options["preconditions"] = map[string]any{"uid": pick(g, uid, uid, uid, g.otherUID())}
-	}
-	if g.in(20) {
-		options["dryRun"] = []any{metav1.DryRunAll}
 	}
 	if g.in(30) {
 		options["gracePeriodSeconds"] = pick(g, 0, 1, 40)

@@ -42,10 +42,14 @@ func (s *sequence) compareWatch(resource schema.GroupVersionResource, asMetadata
 
 // events returns the events of the model, as JSON.
 func (s *sequence) events(resource schema.GroupResource, asMetadata bool) []map[string]any {
+	watch, err := apiserver.SelectionOf(apiserver.Key{Resource: resource}, nil)
+	if err != nil {
+		s.t.Fatal(err)
+	}
 	var events []map[string]any
 	var before apiserver.Store
 	for _, after := range s.steps {
-		for _, event := range apiserver.Events(before, after, resource) {
+		for _, event := range watch.Events(before, after) {
 			content := event.Object.Object
 			if asMetadata {
 				content = apiserver.Metadata(content)

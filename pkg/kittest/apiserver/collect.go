@@ -21,7 +21,7 @@ import (
 // it did; ok is false if there is nothing to do. The model assumes that an owner exists if it
 // does not have the owner's kind.
 func (s *Server) Collect(store Store, now time.Time) (after Store, did string, ok bool) {
-	for _, key := range store.keys(func(Key) bool { return true }) {
+	for _, key := range store.Keys(func(Key) bool { return true }) {
 		for _, step := range []func(Store, time.Time, Key) (Store, string, bool){s.collectDependent, s.finishOwner, s.finishNamespace} {
 			if after, did, ok := step(store, now, key); ok {
 				return after, did, true
@@ -49,7 +49,7 @@ func (s *Server) collectDependent(store Store, now time.Time, key Key) (Store, s
 		return store, "", false
 	case len(o.solid) > 0:
 		gone := slices.Concat(o.dangling, o.waiting)
-		return s.removeOwners(store, now, key, fmt.Sprintf("%s lost owners that are gone", describe(key)), gone)
+		return s.removeOwners(store, now, key, fmt.Sprintf("%s lost owners that are gone", key), gone)
 	case obj.GetDeletionTimestamp() != nil:
 		return store, "", false
 	}
@@ -64,7 +64,7 @@ func (s *Server) collectDependent(store Store, now time.Time, key Key) (Store, s
 	if err != nil || after.Version == store.Version {
 		return store, "", false
 	}
-	return after, fmt.Sprintf("%s was deleted because its owners are", describe(key)), true
+	return after, fmt.Sprintf("%s was deleted because its owners are", key), true
 }
 
 // propagation returns how the dependents of a dependent are deleted.
@@ -120,7 +120,7 @@ func (s *Server) owner(store Store, namespace string, reference metav1.OwnerRefe
 
 // dependents returns the keys of the objects that have the one with that UID as an owner.
 func (s *Server) dependents(store Store, key Key, uid types.UID) []Key {
-	return store.keys(func(other Key) bool {
+	return store.Keys(func(other Key) bool {
 		isNear := key.Namespace == "" || key.Namespace == other.Namespace
 		return isNear && slices.ContainsFunc(store.Objects[other].GetOwnerReferences(), func(o metav1.OwnerReference) bool { return o.UID == uid })
 	})
@@ -138,7 +138,7 @@ func (s *Server) finishOwner(store Store, now time.Time, key Key) (Store, string
 	case slices.Contains(obj.GetFinalizers(), metav1.FinalizerOrphanDependents):
 		if len(dependents) > 0 {
 			own := metav1.OwnerReference{UID: obj.GetUID()}
-			return s.removeOwners(store, now, dependents[0], fmt.Sprintf("%s was orphaned", describe(dependents[0])), []metav1.OwnerReference{own})
+			return s.removeOwners(store, now, dependents[0], fmt.Sprintf("%s was orphaned", dependents[0]), []metav1.OwnerReference{own})
 		}
 		return s.removeFinalizer(store, now, key, metav1.FinalizerOrphanDependents)
 	case isForeground(obj) && !slices.ContainsFunc(dependents, func(dependent Key) bool { return blocks(store.Objects[dependent], obj.GetUID()) }):
@@ -169,7 +169,7 @@ func (s *Server) removeOwners(store Store, now time.Time, key Key, did string, g
 
 func (s *Server) removeFinalizer(store Store, now time.Time, key Key, finalizer string) (Store, string, bool) {
 	left := slices.DeleteFunc(store.Objects[key].GetFinalizers(), func(f string) bool { return f == finalizer })
-	return s.patchMetadata(store, now, key, fmt.Sprintf("%s lost its finalizer %s", describe(key), finalizer), map[string]any{"finalizers": left})
+	return s.patchMetadata(store, now, key, fmt.Sprintf("%s lost its finalizer %s", key, finalizer), map[string]any{"finalizers": left})
 }
 
 // patchMetadata merges a patch into the metadata of an object of which nothing has changed.
@@ -191,11 +191,11 @@ func (s *Server) finishNamespace(store Store, now time.Time, key Key) (Store, st
 	if key.Resource != (schema.GroupResource{Resource: "namespaces"}) || namespace.GetDeletionTimestamp() == nil {
 		return store, "", false
 	}
-	content := store.keys(func(other Key) bool { return other.Namespace == key.Name })
+	content := store.Keys(func(other Key) bool { return other.Namespace == key.Name })
 	for _, inside := range content {
 		after, err := s.Delete(store, now, inside, metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationBackground)})
 		if err == nil && after.Version != store.Version {
-			return after, fmt.Sprintf("%s was deleted with its namespace", describe(inside)), true
+			return after, fmt.Sprintf("%s was deleted with its namespace", inside), true
 		}
 	}
 	if len(content)+len(namespace.GetFinalizers()) > 0 {
@@ -204,13 +204,5 @@ func (s *Server) finishNamespace(store Store, now time.Time, key Key) (Store, st
 	after := store
 	after.last = nil
 	after, _ = s.without(after, key)
-	return after, fmt.Sprintf("%s was removed because it is empty", describe(key)), true
-}
-
-// describe names an object for people.
-func describe(key Key) string {
-	if key.Namespace == "" {
-		return key.Resource.Resource + "/" + key.Name
-	}
-	return key.Namespace + "/" + key.Resource.Resource + "/" + key.Name
+	return after, fmt.Sprintf("%s was removed because it is empty", key), true
 }

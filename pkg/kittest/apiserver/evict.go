@@ -30,21 +30,18 @@ func (c *call) evict() (Response, error) {
 	if err != nil {
 		return Response{}, err
 	}
-	before, d := c.store, &deletion{call: c, options: ptr.Deref(eviction.DeleteOptions, metav1.DeleteOptions{})}
+	d := &deletion{call: c, options: ptr.Deref(eviction.DeleteOptions, metav1.DeleteOptions{})}
+	if len(d.options.DryRun) > 0 {
+		return Response{}, notCovered("dry runs of evictions")
+	}
 	if err := d.checkPreconditions(obj); err != nil {
 		return Response{}, err
 	}
-	isDryRun := len(d.options.DryRun) > 0
-	if !isDryRun {
-		if obj, err = d.markEvicted(obj.(*corev1.Pod)); err != nil {
-			return Response{}, err
-		}
+	if obj, err = d.markEvicted(obj.(*corev1.Pod)); err != nil {
+		return Response{}, err
 	}
 	if _, err := d.delete(obj); err != nil {
 		return Response{}, err
-	}
-	if isDryRun {
-		c.store = before
 	}
 	return respond(http.StatusCreated, metav1.Status{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"},
@@ -66,10 +63,7 @@ func (d *deletion) markEvicted(pod *corev1.Pod) (Object, error) {
 	switch {
 	case i < 0:
 		pod.Status.Conditions = append(pod.Status.Conditions, is)
-	case pod.Status.Conditions[i].Status == is.Status:
-		is.LastTransitionTime = pod.Status.Conditions[i].LastTransitionTime
-		pod.Status.Conditions[i] = is
-	default:
+	case pod.Status.Conditions[i].Status != is.Status: // it is not evicted for the first time
 		pod.Status.Conditions[i] = is
 	}
 	marked, err := d.put(d.key, pod)

@@ -28,7 +28,12 @@ func Example() {
 		Body:        []byte(`{"metadata": {"labels": {"best": "true"}}}`),
 	})
 	fmt.Println(response.Code)
-	for _, event := range apiserver.Events(before, after, secrets) {
+	watch, err := apiserver.SelectionOf(apiserver.Key{Resource: secrets}, nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, event := range watch.Events(before, after) {
 		fmt.Println(event.Type, event.Object.GetResourceVersion(), event.Object.GetLabels())
 	}
 	fmt.Println("before:", before.Objects[apiserver.Key{Resource: secrets, Namespace: "kitchen", Name: "recipe"}].GetLabels())

@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"errors"
 	"maps"
 	"net/http"
 	"net/url"
@@ -15,51 +16,53 @@ import (
 )
 
 func (c *call) list() (Response, error) {
-	selection, err := SelectionOf(c.Query)
+	selection, err := SelectionOf(c.key, c.Query)
 	if err != nil {
 		return Response{}, err
 	}
-	found := &unstructured.UnstructuredList{Object: map[string]any{}}
-	found.SetAPIVersion(c.kind.Resource.GroupVersion().String())
-	found.SetKind(c.kind.Kind + "List")
-	found.SetResourceVersion(c.options.Version(c.store.Version))
-	for _, key := range c.store.keys(c.isListed) {
-		if stored := c.store.Objects[key]; selection.Has(stored) {
-			found.Items = append(found.Items, *c.listed(stored))
-		}
+	items := []any{}
+	for _, obj := range selection.In(c.store) {
+		items = append(items, c.listed(obj))
 	}
-	content := found.UnstructuredContent()
-	if len(found.Items) == 0 {
-		content["items"] = []any{}
-	}
-	return respond(http.StatusOK, content), nil
+	return respond(http.StatusOK, map[string]any{
+		"apiVersion": c.kind.Resource.GroupVersion().String(), "kind": c.kind.Kind + "List",
+		"metadata": map[string]any{"resourceVersion": c.options.Version(c.store.Version)}, "items": items,
+	}), nil
 }
 
-// isListed reports whether the object with that key is in the requested namespace, or there
-// is no requested one.
-func (c *call) isListed(key Key) bool {
-	return key.Resource == c.key.Resource && (c.key.Namespace == "" || c.key.Namespace == key.Namespace)
-}
-
-// Selection is the part of a kind's objects that the selectors of a list or a watch select.
+// Selection is what a list or a watch shows.
 type Selection struct {
-	labels labels.Selector
-	fields fields.Selector
+	resource  schema.GroupResource
+	namespace string // all if empty
+	labels    labels.Selector
+	fields    fields.Selector
 }
 
-// SelectionOf parses the selectors of a request.
-func SelectionOf(query url.Values) (s Selection, err error) {
-	if s.labels, err = labels.Parse(query.Get("labelSelector")); err != nil {
-		return s, apierrors.NewBadRequest(err.Error())
-	}
-	if s.fields, err = fields.ParseSelector(query.Get("fieldSelector")); err != nil {
+// SelectionOf parses the selectors of a request for the objects of the key's resource and namespace.
+func SelectionOf(key Key, query url.Values) (Selection, error) {
+	s := Selection{resource: key.Resource, namespace: key.Namespace}
+	var errLabels, errFields error
+	s.labels, errLabels = labels.Parse(query.Get("labelSelector"))
+	s.fields, errFields = fields.ParseSelector(query.Get("fieldSelector"))
+	if err := errors.Join(errLabels, errFields); err != nil {
 		return s, apierrors.NewBadRequest(err.Error())
 	}
 	return s, nil
 }
 
-// Has reports whether an object is selected. Selectors of fields work for strings only.
-func (s Selection) Has(obj *unstructured.Unstructured) bool {
+// In returns the objects that are selected, sorted.
+func (s Selection) In(store Store) (objects []*unstructured.Unstructured) {
+	for _, key := range store.Keys(func(key Key) bool { return s.has(key, store.Objects[key]) }) {
+		objects = append(objects, store.Objects[key])
+	}
+	return objects
+}
+
+// has reports whether an object is selected. Selectors of fields work for strings only.
+func (s Selection) has(key Key, obj *unstructured.Unstructured) bool {
+	if obj == nil || key.Resource != s.resource || s.namespace != "" && key.Namespace != s.namespace {
+		return false
+	}
 	known := fields.Set{}
 	for _, required := range s.fields.Requirements() {
 		known[required.Field], _, _ = unstructured.NestedString(obj.Object, strings.Split(required.Field, ".")...)
@@ -67,36 +70,36 @@ func (s Selection) Has(obj *unstructured.Unstructured) bool {
 	return s.labels.Matches(labels.Set(obj.GetLabels())) && s.fields.Matches(known)
 }
 
-// Events returns what a watch delivers of the objects that are selected, in a namespace or in all
-// if it is empty, for the step from one store to the next. See [Events]. An object that is no
-// longer selected is deleted for the watch.
-func (s Selection) Events(before, after Store, resource schema.GroupResource, namespace string) (events []Event) {
-	for _, event := range Events(before, after, resource) {
-		obj := event.Object
-		if namespace != "" && namespace != obj.GetNamespace() {
-			continue
-		}
-		was := before.Objects[Key{Resource: resource, Namespace: obj.GetNamespace(), Name: obj.GetName()}]
-		wasShown, isShown := was != nil && s.Has(was), event.Type != watch.Deleted && s.Has(obj)
+// Events returns what a watch delivers for the step from one store to the next, which one function of this
+// package has to have taken. An object that is no longer selected is deleted for the watch.
+func (s Selection) Events(before, after Store) (events []Event) {
+	if after.Version == before.Version {
+		return nil
+	}
+	for _, event := range after.last {
+		wasShown, isShown := s.has(event.Key, before.Objects[event.Key]), event.Type != watch.Deleted && s.has(event.Key, event.Object)
 		switch {
 		case wasShown && isShown:
-			events = append(events, Event{watch.Modified, obj})
+			event.Type = watch.Modified
 		case wasShown:
-			events = append(events, Event{watch.Deleted, obj})
+			event.Type = watch.Deleted
 		case isShown:
-			events = append(events, Event{watch.Added, obj})
+			event.Type = watch.Added
+		default:
+			continue
 		}
+		events = append(events, event)
 	}
 	return events
 }
 
 // listed returns an object as it is in a list. Built-in objects are without their kind.
-func (c *call) listed(stored *unstructured.Unstructured) *unstructured.Unstructured {
+func (c *call) listed(stored *unstructured.Unstructured) map[string]any {
 	if c.kind.isCustom {
-		return stored
+		return stored.Object
 	}
 	content := maps.Clone(stored.Object)
 	delete(content, "apiVersion")
 	delete(content, "kind")
-	return &unstructured.Unstructured{Object: content}
+	return content
 }

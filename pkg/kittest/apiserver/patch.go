@@ -45,16 +45,7 @@ func (c *call) mergePatch() (Object, error) {
 	if err := json.Unmarshal(c.Body, &patch); err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
-	stored, err := json.Marshal(c.store.Objects[c.key])
-	if err != nil {
-		return nil, err
-	}
-	patched, err := jsonpatch.MergePatch(stored, c.Body)
-	if err != nil {
-		return nil, apierrors.NewBadRequest(err.Error())
-	}
-	obj, err := c.kind.decode(patched)
-	return obj, badPatch(err)
+	return c.decodePatched(func(stored []byte) ([]byte, error) { return jsonpatch.MergePatch(stored, c.Body) })
 }
 
 func (c *call) jsonPatch() (Object, error) {
@@ -62,11 +53,16 @@ func (c *call) jsonPatch() (Object, error) {
 	if err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
+	return c.decodePatched(patch.Apply)
+}
+
+// decodePatched returns the object that a patch makes of the stored one.
+func (c *call) decodePatched(patch func(stored []byte) ([]byte, error)) (Object, error) {
 	stored, err := json.Marshal(c.store.Objects[c.key])
 	if err != nil {
 		return nil, err
 	}
-	patched, err := patch.Apply(stored)
+	patched, err := patch(stored)
 	if err != nil {
 		return nil, apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", schema.GroupResource{}, "", err.Error(), 0, false)
 	}

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -17,6 +18,11 @@ type Key struct {
 	Namespace, Name string
 }
 
+// String names the object for people.
+func (k Key) String() string {
+	return strings.Trim(k.Resource.Resource+" "+k.Namespace+"/"+k.Name, "/ ")
+}
+
 // Store is what the API server has stored. It is a value: no function of this package
 // changes the map or the objects of a Store that it was given.
 type Store struct {
@@ -25,47 +31,27 @@ type Store struct {
 	Objects map[Key]*unstructured.Unstructured
 
 	// last holds the events of the step that led to this store, in order.
-	last []keyedEvent
+	last []Event
 }
 
 // Event is what a watch delivers.
 type Event struct {
 	Type   watch.EventType // Added, Modified or Deleted
+	Key    Key
 	Object *unstructured.Unstructured
 }
 
-type keyedEvent struct {
-	Event
-	version int64
-	key     Key
-}
-
-// Events returns what a watch of a resource delivers for the step from one store to the next,
-// which one function of this package has to have taken.
-func Events(before, after Store, resource schema.GroupResource) []Event {
-	var events []Event
-	for _, event := range after.last {
-		if event.version > before.Version && event.key.Resource == resource {
-			events = append(events, event.Event)
-		}
-	}
-	return events
-}
-
-func compareKeys(a, b Key) int {
-	return cmp.Or(cmp.Compare(a.Resource.Group, b.Resource.Group), cmp.Compare(a.Resource.Resource, b.Resource.Resource),
-		cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
-}
-
-// keys returns the keys of the objects that match, sorted.
-func (s Store) keys(match func(Key) bool) []Key {
+// Keys returns the keys of the objects that match, sorted.
+func (s Store) Keys(match func(Key) bool) []Key {
 	var keys []Key
 	for key := range s.Objects {
 		if match(key) {
 			keys = append(keys, key)
 		}
 	}
-	slices.SortFunc(keys, compareKeys)
+	slices.SortFunc(keys, func(a, b Key) int {
+		return cmp.Or(cmp.Compare(a.Resource.String(), b.Resource.String()), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
 	return keys
 }
 
@@ -99,7 +85,7 @@ func (s *Server) with(store Store, key Key, obj *unstructured.Unstructured) Stor
 		store.Objects = map[Key]*unstructured.Unstructured{}
 	}
 	store.Objects[key] = obj
-	store.last = append(slices.Clip(store.last), keyedEvent{Event{eventType, obj}, store.Version, key})
+	store.last = append(slices.Clip(store.last), Event{eventType, key, obj})
 	return store
 }
 
@@ -111,6 +97,6 @@ func (s *Server) without(store Store, key Key) (Store, *unstructured.Unstructure
 	obj.SetResourceVersion(s.options.Version(store.Version))
 	store.Objects = maps.Clone(store.Objects)
 	delete(store.Objects, key)
-	store.last = append(slices.Clip(store.last), keyedEvent{Event{watch.Deleted, obj}, store.Version, key})
+	store.last = append(slices.Clip(store.last), Event{watch.Deleted, key, obj})
 	return store, obj
 }

@@ -119,7 +119,7 @@ func (c *Cluster) Expire(resource string) {
 	defer c.mu.Unlock()
 	c.past = c.past[len(c.past)-1:]
 	for _, w := range c.watches {
-		if w.key.Resource.Resource == resource {
+		if w.resource == resource {
 			w.isCut = true
 			w.notify()
 		}

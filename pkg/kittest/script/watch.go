@@ -17,7 +17,7 @@ import (
 // watch is the body of the response to a watch.
 type watch struct {
 	*Cluster
-	key       apiserver.Key
+	resource  string
 	selection apiserver.Selection
 	content   func(object map[string]any) map[string]any // what is shown of an object
 	done      <-chan struct{}                            // closed when the client gives up
@@ -32,7 +32,7 @@ type watch struct {
 // watch answers the request for a watch. A streaming list is refused, as by an API server that
 // does not know it.
 func (c *Cluster) watch(r *http.Request, key apiserver.Key, request apiserver.Request) (*http.Response, error) {
-	selection, err := apiserver.SelectionOf(request.Query)
+	selection, err := apiserver.SelectionOf(key, request.Query)
 	if err != nil {
 		return apiserver.Refuse(err).HTTP(r), nil
 	}
@@ -47,7 +47,7 @@ func (c *Cluster) watch(r *http.Request, key apiserver.Key, request apiserver.Re
 	if first < 0 || c.past[first].Version > version {
 		return apiserver.Refuse(apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %d", version))).HTTP(r), nil
 	}
-	w := &watch{Cluster: c, key: key, selection: selection, content: whole, done: r.Context().Done(), wake: make(chan struct{}, 1)}
+	w := &watch{Cluster: c, resource: key.Resource.Resource, selection: selection, content: whole, done: r.Context().Done(), wake: make(chan struct{}, 1)}
 	if request.AsMetadata {
 		w.content = apiserver.Metadata
 	}
@@ -64,7 +64,7 @@ func whole(object map[string]any) map[string]any { return object }
 
 // add adds what the watch shows of a step from one store to the next.
 func (w *watch) add(before, after apiserver.Store) {
-	for _, event := range w.selection.Events(before, after, w.key.Resource, w.key.Namespace) {
+	for _, event := range w.selection.Events(before, after) {
 		line, err := json.Marshal(map[string]any{"type": event.Type, "object": w.content(event.Object.Object)})
 		if err != nil {
 			w.t.Error(err)
@@ -101,7 +101,7 @@ func (w *watch) Read(b []byte) (int, error) {
 func (w *watch) read(b []byte) (n int, isCut bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.isCut || w.held[w.key.Resource.Resource] {
+	if w.isCut || w.held[w.resource] {
 		return 0, w.isCut
 	}
 	n = copy(b, w.pending)

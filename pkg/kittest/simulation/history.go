@@ -445,10 +445,8 @@ func (h *History) Fail(check, format string, args ...any) {
 	}
 	h.result.Check, h.result.Failure = check, fmt.Sprintf(format, args...)
 	h.Note("FAILED: %s: %s", check, h.result.Failure)
-	for _, key := range sortedKeys(h.Store) {
-		if key.Resource.Resource != "events" {
-			h.Note("%s", inWords(key, h.Store.Objects[key]))
-		}
+	for _, key := range h.Store.Keys(func(key apiserver.Key) bool { return key.Resource.Resource != "events" }) {
+		h.Note("%s", inWords(key, h.Store.Objects[key]))
 	}
 	close(h.failed)
 }

@@ -2,7 +2,6 @@ package simulation
 
 import (
 	"cmp"
-	"maps"
 	"math/rand/v2"
 	"reflect"
 	"slices"
@@ -80,12 +79,6 @@ func All[T any, P object[T]](h *History, store apiserver.Store) []P {
 		return cmp.Or(strings.Compare(a.GetNamespace(), b.GetNamespace()), strings.Compare(a.GetName(), b.GetName()))
 	})
 	return objects
-}
-
-func sortedKeys(store apiserver.Store) []apiserver.Key {
-	return slices.SortedFunc(maps.Keys(store.Objects), func(a, b apiserver.Key) int {
-		return cmp.Or(strings.Compare(a.Resource.Resource, b.Resource.Resource), strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
-	})
 }
 
 // Put stores a typed object as it is.

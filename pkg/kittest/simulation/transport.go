@@ -497,9 +497,7 @@ func versionOf(text string) int64 {
 }
 
 // Describe names an object in words.
-func Describe(key apiserver.Key) string {
-	return strings.Trim(key.Resource.Resource+" "+key.Namespace+"/"+key.Name, "/ ")
-}
+func Describe(key apiserver.Key) string { return key.String() }
 
 // sleep returns false if ctx ends before the time has passed.
 func sleep(ctx context.Context, d time.Duration) bool {

@@ -60,7 +60,7 @@ func (c *call) watch(ctx context.Context, r *http.Request) (*http.Response, erro
 	query := c.request.Query
 	w := &watch{call: c, done: ctx.Done(), wake: make(chan struct{}, 1)}
 	var err error
-	if w.selection, err = apiserver.SelectionOf(query); err != nil {
+	if w.selection, err = apiserver.SelectionOf(c.key, query); err != nil {
 		return apiserver.Refuse(err).HTTP(r), nil
 	}
 	now := time.Now()
@@ -94,10 +94,8 @@ func (c *call) watch(ctx context.Context, r *http.Request) (*http.Response, erro
 // past, it sends what has happened since, too.
 func (w *watch) begin() {
 	store := w.listed()
-	for _, key := range sortedKeys(store) {
-		if obj := store.Objects[key]; key.Resource == w.key.Resource && w.shows(obj) {
-			w.send(watchapi.Added, obj, 0)
-		}
+	for _, obj := range w.selection.In(store) {
+		w.send(watchapi.Added, obj, 0)
 	}
 	w.sendBookmark(store.Version, map[string]string{metav1.InitialEventsAnnotationKey: "true"})
 	w.version = store.Version
@@ -116,14 +114,9 @@ func (w *watch) replay() {
 
 // add sends what has changed from one store to the next, as far as the watch shows it.
 func (w *watch) add(before, after apiserver.Store) {
-	for _, event := range w.selection.Events(before, after, w.key.Resource, w.key.Namespace) {
+	for _, event := range w.selection.Events(before, after) {
 		w.send(event.Type, event.Object, versionOf(event.Object.GetResourceVersion()))
 	}
-}
-
-// shows reports whether the watch shows an object of its kind.
-func (w *watch) shows(obj *unstructured.Unstructured) bool {
-	return (w.key.Namespace == "" || obj.GetNamespace() == w.key.Namespace) && w.selection.Has(obj)
 }
 
 // send puts an event on its way. Version zero is one of the initial events.

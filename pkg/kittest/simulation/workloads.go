@@ -116,12 +116,9 @@ func (w *Workloads) collect() (next time.Time) {
 	}
 	if !time.Now().Before(w.collectAt) {
 		w.collectAt = time.Time{}
-		var content []apiserver.Key
-		for _, key := range sortedKeys(w.Store) {
-			if key.Namespace == Namespace && w.Store.Objects[key].GetDeletionTimestamp() == nil {
-				content = append(content, key)
-			}
-		}
+		content := w.Store.Keys(func(key apiserver.Key) bool {
+			return key.Namespace == Namespace && w.Store.Objects[key].GetDeletionTimestamp() == nil
+		})
 		if w.IsOpen() || len(content) == 0 {
 			w.Collect()
 		} else {
