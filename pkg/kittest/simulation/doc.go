@@ -16,6 +16,5 @@
 // so are some of the program's own: if more objects are due at once than there are workers, the
 // order of a map decides which come first. And if several cases of a select are ready, such as
 // a timer and the end of a context, any of them is taken: a process that ends sends one more
-// request or does not. The flag -sim.twice of the test runs each history twice, and says where
-// the two part.
+// request or does not.
 package simulation

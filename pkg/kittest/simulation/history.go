@@ -6,7 +6,6 @@ import (
 	"encoding/base64"
 	"fmt"
 	"hash/fnv"
-	"maps"
 	mathrand "math/rand" //nolint:depguard // what client-go uses
 	"math/rand/v2"
 	"os"
@@ -118,12 +117,9 @@ type Result struct {
 	Trace []string
 	// Happened names the faults and edits.
 	Happened []string
-	// Sent are the requests and their responses, with times.
-	Sent     []string
-	Requests int
-	Writes   int
-	Faults   map[string]int
-	Virtual  time.Duration
+	// Counts are how many requests, writes, edits and faults of each kind there were.
+	Counts  map[string]int
+	Virtual time.Duration
 }
 
 // History is one run of a program in a world.
@@ -188,7 +184,7 @@ func (s Simulation) History(t *testing.T, seed uint64, dropped map[string]bool) 
 			Simulation: s, seed: seed, dropped: dropped, dir: dir, began: time.Now(),
 			encoded: map[any][]byte{}, typed: map[any]any{},
 			changed: make(chan struct{}, 1), failed: make(chan struct{}),
-			result: Result{Seed: seed, Faults: map[string]int{}},
+			result: Result{Seed: seed, Counts: map[string]int{}},
 		}
 		h.server = apiserver.New(apiserver.Options{Mutate: h.mutate, Admit: h.admit}, s.Kinds...)
 		h.weather = h.forecast()
@@ -241,7 +237,7 @@ func (h *History) run(ctx context.Context) {
 			h.isQuiet = true
 			h.Note("all faults and edits are over")
 			settle = h.world.Settle()
-			if h.result.Faults[invalid] > 0 {
+			if h.result.Counts[invalid] > 0 {
 				settle += retryInvalid
 			}
 			if h.weather.hasElection {
@@ -269,7 +265,6 @@ func (h *History) run(ctx context.Context) {
 	acting.Wait()
 	time.Sleep(time.Minute) // for requests on their way; goroutines that are left then fail the test
 	h.locked(func() { h.checkHidden("the log", logged.take()) })
-	slices.Sort(h.result.Sent) // Those of the same time come in any order.
 }
 
 // locked calls f while nothing else happens.
@@ -429,7 +424,7 @@ func durationBetween(draw *rand.Rand, least, most time.Duration) time.Duration {
 // happened notes a fault or an edit, which can be dropped by its name.
 func (h *History) happened(kind, name, what string) {
 	h.result.Happened = append(h.result.Happened, name)
-	h.result.Faults[kind]++
+	h.result.Counts[kind]++
 	h.Note("(%s) %s", name, what)
 }
 
@@ -547,34 +542,9 @@ func (h *History) SinceTime(at time.Time) (stores []apiserver.Store) {
 // kubeconfig returns the name of a file that leads to the model, by the name of the process.
 func (h *History) kubeconfig(process string) string {
 	name := filepath.Join(h.dir, process)
-	if _, err := os.Stat(name); err == nil {
-		return name
-	}
 	content := strings.ReplaceAll(kubeconfig, "PROCESS", process)
 	if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
 		h.Fail("simulation", "%v", err)
 	}
 	return name
-}
-
-// Merge adds the numbers of another result.
-func (r *Result) Merge(other Result) {
-	r.Requests += other.Requests
-	r.Writes += other.Writes
-	r.Virtual += other.Virtual
-	if r.Faults == nil {
-		r.Faults = map[string]int{}
-	}
-	for kind, n := range other.Faults {
-		r.Faults[kind] += n
-	}
-}
-
-// FaultsInWords lists how often each kind of fault has happened.
-func (r *Result) FaultsInWords() string {
-	var words []string
-	for _, kind := range slices.Sorted(maps.Keys(r.Faults)) {
-		words = append(words, fmt.Sprintf("%s %d", kind, r.Faults[kind]))
-	}
-	return strings.Join(words, ", ")
 }

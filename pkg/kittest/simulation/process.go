@@ -91,7 +91,7 @@ func (p *Process) run(outer, ctx context.Context, args []string) {
 	h.Note("%s has ended: %v", p.Name, err)
 	isOver := outer.Err() != nil
 	if ctx.Err() == nil {
-		h.result.Faults["ended by itself"]++
+		h.result.Counts["ended by itself"]++
 	}
 	lingers := !p.isDead && ctx.Err() == nil && h.Draw("linger", p.Name).IntN(2) == 0
 	h.mu.Unlock()

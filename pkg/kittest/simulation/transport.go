@@ -191,8 +191,7 @@ func (c *call) begin() {
 	c.isUnsent = time.Now().Before(c.suspendedUntil)
 	c.draw = h.Draw(c.Name, what, strconv.Itoa(n))
 	c.fault = c.drawFault()
-	h.result.Requests++
-	h.result.Sent = append(h.result.Sent, fmt.Sprintf("%12.6fs %s", time.Since(h.began).Seconds(), c.name))
+	h.result.Counts["requests"]++
 	if key.Resource.Resource == "events" {
 		h.Said = append(h.Said, c.request.Body)
 		h.checkHidden("an event", c.request.Body)
@@ -216,17 +215,12 @@ func (c *call) begin() {
 // isOver is when the process stops waiting for a response. If the request has failed, client-go
 // may repeat it some seconds later, and nobody decides anew then.
 func (c *call) isOver(response *http.Response, err error) {
-	code := 0 // none
-	if err == nil {
-		code = response.StatusCode
-	}
-	c.history.result.Sent = append(c.history.result.Sent, fmt.Sprintf("%12.6fs %s: %d", time.Since(c.history.began).Seconds(), c.name, code))
 	if c.isWatch || c.isAside() {
 		return
 	}
 	c.inFlight--
 	until := time.Now()
-	if code == 0 || code >= http.StatusBadRequest {
+	if err != nil || response.StatusCode >= http.StatusBadRequest {
 		until = until.Add(4 * time.Second)
 	}
 	if until.After(c.busyUntil) {
@@ -344,7 +338,7 @@ func (c *call) arrive() apiserver.Response {
 	}
 	x.Response = c.answer(&x)
 	if x.IsWrite() {
-		h.result.Writes++
+		h.result.Counts["writes"]++
 	}
 	if c.verb == "get" || c.verb == "list" {
 		c.read[c.key] = knowledge{time.Now(), h.Store.Version}
