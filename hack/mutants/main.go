@@ -1,9 +1,7 @@
 // Command mutants builds the simulation with one small mistake after the other, and says in
 // which history it finds each. Nothing of the working tree changes.
 //
-//	go run ./hack/mutants [-seeds=N] [-tests] [NAME...]
-//
-// With -tests, it says which of the other tests of the packages find it.
+//	go run ./hack/mutants [-seeds=N] [NAME...]
 //
 // The mistakes are in testdata/mutants.txt beside each world, one for each thing that the world
 // checks. Each has a name, and for each function that it changes the file, the function and lines
@@ -21,6 +19,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"go/ast"
@@ -46,13 +45,8 @@ type edit struct{ function, before, after string }
 
 func main() {
 	seeds := flag.Int("seeds", 2000, "how many histories to try")
-	tests := flag.Bool("tests", false, "try the other tests instead")
 	flag.Parse()
-	try := func(m mutant) (string, error) { return m.simulate(*seeds) }
-	if *tests {
-		try = mutant.test
-	}
-	survivors, err := run(try, flag.Args())
+	survivors, err := run(*seeds, flag.Args())
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
 		os.Exit(2)
@@ -63,7 +57,7 @@ func main() {
 }
 
 // run tries the mutants of these names, or all, and returns how many were not found.
-func run(try func(mutant) (string, error), names []string) (survivors int, err error) {
+func run(seeds int, names []string) (survivors int, err error) {
 	mutants, err := read(".")
 	if err != nil {
 		return 0, err
@@ -77,7 +71,7 @@ func run(try func(mutant) (string, error), names []string) (survivors int, err e
 			continue
 		}
 		delete(wanted, m.name)
-		found, err := try(m)
+		found, err := m.simulate(seeds)
 		switch {
 		case err != nil:
 			survivors++
@@ -191,71 +185,26 @@ func nameOf(d ast.Decl) string {
 	return fmt.Sprint(holder) + "." + f.Name.Name
 }
 
-var (
-	failure = regexp.MustCompile(`(?m)^ *seed \d+: .*|^(panic|fatal error): .*`)
-	failed  = regexp.MustCompile(`(?m)^(?:    )?--- FAIL: (\S+)|^panic: .*`)
-)
+var failure = regexp.MustCompile(`(?m)^ *seed \d+: .*|^(panic|fatal error): .*`)
 
-// overlay writes the mutant's file to a directory, and a file that makes go build with it.
-func (m mutant) overlay(dir string) (string, error) {
+// simulate returns what the simulation says of the mutant, which is nothing if it does not find it.
+func (m mutant) simulate(seeds int) (string, error) {
 	source, err := m.source(".")
 	if err != nil {
 		return "", err
 	}
-	file, mutated := filepath.Join(dir, "mutant.go"), filepath.Join(dir, "overlay.json")
+	dir, err := os.MkdirTemp("", "mutants")
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
 	original, err := filepath.Abs(m.file)
 	if err != nil {
 		return "", err
 	}
+	file, mutated := filepath.Join(dir, "mutant.go"), filepath.Join(dir, "overlay.json")
 	overlay, err := json.Marshal(map[string]map[string]string{"Replace": {original: file}})
-	if err != nil {
-		return "", err
-	}
-	if err := os.WriteFile(file, []byte(source), 0o600); err != nil {
-		return "", err
-	}
-	return mutated, os.WriteFile(mutated, overlay, 0o600)
-}
-
-// test returns which tests find the mutant, besides the simulation.
-func (m mutant) test() (string, error) {
-	dir, err := os.MkdirTemp("", "mutants")
-	if err != nil {
-		return "", err
-	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	mutated, err := m.overlay(dir)
-	if err != nil {
-		return "", err
-	}
-	packages := []string{"./" + m.world, "./" + filepath.Dir(m.file)}
-	if m.world == "." {
-		packages = append(packages, "./pkg/icecream/...")
-	}
-	//nolint:gosec // the arguments are ours
-	out, err := exec.Command("go", append([]string{"test", "-vet=off", "-skip=^TestSimulation$", "-overlay=" + mutated}, packages...)...).CombinedOutput()
-	if err == nil {
-		return "", nil
-	}
-	var names []string
-	for _, match := range failed.FindAllStringSubmatch(string(out), -1) {
-		names = append(names, match[1])
-	}
-	if len(names) == 0 {
-		return "", fmt.Errorf("the tests do not end: %s", out)
-	}
-	return strings.Join(names, " "), nil
-}
-
-// simulate returns what the simulation says of the mutant, which is nothing if it does not find it.
-func (m mutant) simulate(seeds int) (string, error) {
-	dir, err := os.MkdirTemp("", "mutants")
-	if err != nil {
-		return "", err
-	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	mutated, err := m.overlay(dir)
-	if err != nil {
+	if err := errors.Join(err, os.WriteFile(file, []byte(source), 0o600), os.WriteFile(mutated, overlay, 0o600)); err != nil {
 		return "", err
 	}
 	test := filepath.Join(dir, "test")
