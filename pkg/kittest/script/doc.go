@@ -78,7 +78,6 @@
 //	lost KIND/NAME                  shows how many of these objects, of those that there were at the last count, are
 //	                                gone or have been made anew
 //
-// A story that begins with not-yet tells what is not true yet: it fails when it has become true. One that
-// begins with also is also played on a real control plane (see [Reality]), where only what it shows last is
-// compared. It takes a minute at most and has no command about policies, failures or caches.
+// A story that begins with also is also played on a real control plane (see [Reality]), where only what it shows
+// last is compared. It takes a minute at most and has no command about policies, failures or caches.
 package script

@@ -68,11 +68,8 @@ func (p Theater) Play(t *testing.T, dir string) {
 			defer s.stop()
 			datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 				t.Helper()
-				return s.mark.compare(t, d, s.do(t, d))
+				return s.do(t, d)
 			})
-			if err := s.mark.end(); err != nil {
-				t.Error(err)
-			}
 		})
 	})
 }
@@ -82,7 +79,6 @@ type story struct {
 	*Cluster
 	Theater
 	path      string
-	mark      mark
 	counted   apiserver.Store // what there was when it was last counted
 	recorder  *recorder
 	workloads *simulation.Workloads
@@ -151,9 +147,6 @@ func (s *story) do(t *testing.T, d *datadriven.TestData) string {
 		begin(t, s.path, arg, func(d *datadriven.TestData) { s.do(t, d) })
 		s.recorder.take()
 		s.count()
-		return ""
-	case "not-yet":
-		s.mark.isSet = true
 		return ""
 	case "start":
 		if s.halt == nil {

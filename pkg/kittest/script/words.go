@@ -29,33 +29,6 @@ import (
 	"nicoleh.io/k8s-controller/pkg/kittest/apiserver"
 )
 
-// mark is that of a story that is not true yet.
-type mark struct {
-	isSet    bool
-	isUntrue bool
-}
-
-// compare returns what a command has shown. In a story that is not true yet, that is what it should.
-func (m *mark) compare(t *testing.T, d *datadriven.TestData, got string) string {
-	t.Helper()
-	if !m.isSet {
-		return got
-	}
-	if want := strings.TrimSuffix(d.Expected, "\n"); want != strings.TrimSuffix(got, "\n") {
-		m.isUntrue = true
-		t.Logf("%s: not yet: it shows\n%s", d.Pos, got)
-	}
-	return d.Expected
-}
-
-// end returns an error if a story has become true.
-func (m *mark) end() error {
-	if m.isSet && !m.isUntrue {
-		return errors.New("this story has become true: remove not-yet")
-	}
-	return nil
-}
-
 // arguments are those of a command.
 type arguments struct {
 	t *testing.T
