@@ -96,9 +96,6 @@ const (
 	atRest  = time.Minute     // in which nothing may be written
 	longest = time.Hour       // the same, in one history of a hundred
 
-	// otherWords is how long a status stays as it is before it says the same in other words.
-	otherWords = 5 * time.Minute
-
 	// retryInvalid is how long a controller can wait until it repeats a request that was
 	// refused as invalid. Without faults, only an edit makes it valid.
 	retryInvalid = 5 * time.Minute

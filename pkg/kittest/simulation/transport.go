@@ -15,7 +15,6 @@ import (
 	"syscall"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -415,27 +414,6 @@ func (p *Process) knowledge() string {
 	return fmt.Sprintf(", version %d; it knew %s", p.history.Store.Version, strings.Join(words, ", "))
 }
 
-// isInOtherWords reports whether a write changes only the messages of an object's conditions, which
-// can be those of one Pod of several that crash, and the object has been as it was for long enough.
-func (h *History) isInOtherWords(x Exchange) bool {
-	before, after := x.Before.Objects[x.Key], x.After.Objects[x.Key]
-	if before == nil || after == nil || before == after || h.SinceTime(time.Now().Add(-otherWords))[0].Objects[x.Key] != before {
-		return false
-	}
-	wordless := func(obj *unstructured.Unstructured) map[string]any {
-		obj = obj.DeepCopy()
-		obj.SetResourceVersion("")
-		obj.SetManagedFields(nil)
-		conditions, _, _ := unstructured.NestedSlice(obj.Object, "status", "conditions")
-		for _, condition := range conditions {
-			delete(condition.(map[string]any), "message")
-		}
-		_ = unstructured.SetNestedSlice(obj.Object, conditions, "status", "conditions")
-		return obj.Object
-	}
-	return equality.Semantic.DeepEqual(wordless(before), wordless(after))
-}
-
 // check is what is checked of every request, whatever the world.
 func (h *History) check(x Exchange) {
 	isDenied := bytes.Contains(x.Response.Body, []byte("admission webhook")) || // with any code
@@ -450,7 +428,7 @@ func (h *History) check(x Exchange) {
 	if x.Response.Code == http.StatusNotImplemented || x.Response.Code == http.StatusMethodNotAllowed {
 		h.Fail("simulation", "the model does not know %s %s: %s", x.Request.Method, x.Request.Path, x.Response.Body)
 	}
-	if h.isAtRest && x.Request.Method != http.MethodGet && x.Key.Name != Lease && !h.isInOtherWords(x) {
+	if h.isAtRest && x.Request.Method != http.MethodGet && x.Key.Name != Lease {
 		h.Fail("rest", "%s sends %s %s, although nothing has happened for minutes", x.Process.Name, x.Verb, Describe(x.Key))
 	}
 	switch holder := h.leader(); {
