@@ -15,8 +15,8 @@ type object = map[string]any
 // content returns what a new object of a kind has besides metadata.
 func (g *generator) content(resource schema.GroupVersionResource) object {
 	switch resource {
-	case deployments:
-		return asJSON(object{"spec": g.workload()})
+	case deployments, statefuls:
+		return asJSON(object{"spec": g.workload(resource)})
 	case pods:
 		return asJSON(object{"spec": g.podSpec()})
 	case secrets:
@@ -71,8 +71,8 @@ func (g *generator) furnish(container object) {
 	}
 }
 
-// workload returns the spec of a Deployment, mostly a valid one.
-func (g *generator) workload() object {
+// workload returns the spec of a Deployment or a StatefulSet, mostly a valid one.
+func (g *generator) workload(resource schema.GroupVersionResource) object {
 	containers := []any{g.container("c")}
 	if g.in(20) {
 		containers = append(containers, g.container("d"))
@@ -82,7 +82,10 @@ func (g *generator) workload() object {
 	if g.in(50) {
 		spec["replicas"] = g.rand.IntN(4)
 	}
-	if g.in(15) {
+	if g.in(20) && resource == statefuls {
+		spec["serviceName"] = pick(g, "x", "y")
+	}
+	if g.in(15) && resource == deployments {
 		spec["strategy"] = object{"type": "Recreate"}
 	}
 	if g.in(20) {
@@ -152,7 +155,7 @@ func (g *generator) secret() object {
 func (g *generator) partialSpec(resource schema.GroupVersionResource) object {
 	spec := object{}
 	switch resource {
-	case deployments:
+	case deployments, statefuls:
 		spec["replicas"] = pick(g, 0, 1, 2, 3, -1)
 		if g.in(20) {
 			spec["selector"] = object{"matchLabels": object{"app": pick(g, "x", "y")}}
@@ -202,7 +205,7 @@ func (g *generator) status(resource schema.GroupVersionResource) object {
 	}
 	status := object{}
 	switch resource {
-	case deployments:
+	case deployments, statefuls:
 		status = object{"replicas": 3, "readyReplicas": 3, "availableReplicas": g.rand.IntN(3), "observedGeneration": 1}
 	case pods:
 		status = object{"phase": pick(g, "Running", "Running", "Failed", "Succeeded"), "conditions": condition("Ready")}

@@ -9,13 +9,16 @@
 // shortly before a second ends. Of a request that takes longer than that, only the code of the
 // response is compared; then the sequence is given up, and counted. Of an error, the code, the
 // reason, and the reasons and fields of its causes are compared. The managedFields are compared of
-// Deployments; of other kinds, the model does not have them.
+// Deployments and StatefulSets; of other kinds, the model does not have them.
 //
 // What other programs write goes to the API server only: new Pods, Nodes and Icecreams,
 // statuses of built-in kinds, specs of Icecreams. The model then gets the stored object.
 //
-// Not generated, because the model does not cover it: server-side apply of other kinds than
-// Deployments, JSON patches, dry runs, chunks of lists, other changes of Pods than of their metadata,
+// Another test makes a real API server refuse a write in each way in testdata/causes.yaml, and compares
+// what it answers with the table that package response is tested with.
+//
+// Not generated, because the model does not cover it: server-side apply of other kinds, JSON patches of
+// other kinds than Secrets, dry runs of changes, chunks of lists, other changes of Pods than of their metadata,
 // invalid specs beyond replicas, selectors, strategies and containers, generated names, finalizers of
 // Namespaces, a version as a precondition of another deletion of what waits for the garbage collector,
 // and all subresources but the status of Icecreams.

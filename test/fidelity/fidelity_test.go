@@ -75,7 +75,7 @@ func TestFidelity(t *testing.T) {
 
 // kinds are all kinds of the model but those of which no request is compared.
 var kinds = []apiserver.Kind{
-	apiserver.Deployments(), apiserver.Pods(), apiserver.Secrets(), apiserver.Nodes(), apiserver.Namespaces(), apiserver.Leases(),
+	apiserver.Deployments(), apiserver.StatefulSets(), apiserver.Pods(), apiserver.Secrets(), apiserver.Nodes(), apiserver.Namespaces(), apiserver.Leases(),
 	apiserver.CustomResource(icecreams, "Icecream", "deploymentName"),
 }
 

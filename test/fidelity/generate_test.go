@@ -29,6 +29,7 @@ const protobufType = runtime.ContentTypeProtobuf
 
 var (
 	deployments = appsv1.SchemeGroupVersion.WithResource("deployments")
+	statefuls   = appsv1.SchemeGroupVersion.WithResource("statefulsets")
 	pods        = corev1.SchemeGroupVersion.WithResource("pods")
 	secrets     = corev1.SchemeGroupVersion.WithResource("secrets")
 	nodes       = corev1.SchemeGroupVersion.WithResource("nodes")
@@ -36,10 +37,10 @@ var (
 	leases      = coordinationv1.SchemeGroupVersion.WithResource("leases")
 	icecreams   = v1alpha1.Resource("icecreams").WithVersion(v1alpha1.GroupVersion.Version)
 
-	resources = []schema.GroupVersionResource{deployments, pods, secrets, nodes, namespaces, leases, icecreams}
+	resources = []schema.GroupVersionResource{deployments, statefuls, pods, secrets, nodes, namespaces, leases, icecreams}
 
 	kindOf = map[schema.GroupVersionResource]string{
-		deployments: "Deployment", pods: "Pod", secrets: "Secret", nodes: "Node", namespaces: "Namespace", leases: "Lease", icecreams: "Icecream",
+		deployments: "Deployment", statefuls: "StatefulSet", pods: "Pod", secrets: "Secret", nodes: "Node", namespaces: "Namespace", leases: "Lease", icecreams: "Icecream",
 	}
 )
 
@@ -55,7 +56,7 @@ type generator struct {
 	namespace string
 	store     apiserver.Store
 	past      []*unstructured.Unstructured // earlier states of objects
-	applied   map[string]request           // the last apply of a Deployment, by its name
+	applied   map[string]request           // the last apply, by the path
 }
 
 func newGenerator(r *rand.Rand, namespace string) *generator {
@@ -107,12 +108,12 @@ func (g *generator) lastRequests() []request {
 
 // next returns the next request.
 func (g *generator) next() request {
-	resource := pick(g, deployments, deployments, deployments, icecreams, icecreams, icecreams, pods, pods, secrets, secrets, nodes, leases, namespaces)
+	resource := pick(g, deployments, deployments, deployments, statefuls, statefuls, icecreams, icecreams, icecreams, pods, pods, secrets, secrets, nodes, leases, namespaces)
 	target := g.pickLive(resource)
 	name := g.name(resource)
 	if target == nil && g.in(80) {
-		if resource == deployments && g.in(50) {
-			return g.apply(nil, name)
+		if isWorkload(resource) && g.in(50) {
+			return g.apply(resource, nil, name)
 		}
 		return g.create(resource)
 	}
@@ -124,18 +125,18 @@ func (g *generator) next() request {
 		return g.updateStatus(target, name)
 	}
 	switch n := g.rand.IntN(100); {
-	case resource == deployments && g.in(40):
-		return g.apply(target, name)
+	case isWorkload(resource) && g.in(40):
+		return g.apply(resource, target, name)
 	case n < 10:
 		return g.create(resource)
 	case n < 20 && target != nil && !slices.Contains(withoutOthers, resource):
 		return g.byOthers(resource, target)
 	case n < 35 && resource == icecreams:
 		return g.updateStatus(target, name)
-	case n < 50 && slices.Contains([]schema.GroupVersionResource{deployments, secrets, leases}, resource):
+	case n < 50 && (isWorkload(resource) || resource == secrets || resource == leases):
 		return g.update(resource, target, name)
-	case n < 60 && resource == deployments:
-		return g.strategicPatch(target, name)
+	case n < 60 && isWorkload(resource):
+		return g.strategicPatch(resource, target, name)
 	case n < 65 && resource == secrets:
 		return g.replaceData(target, name)
 	case n < 80:
@@ -149,6 +150,11 @@ func (g *generator) next() request {
 	default:
 		return g.list(resource)
 	}
+}
+
+// isWorkload reports whether a kind has a template of Pods. These kinds can be applied.
+func isWorkload(resource schema.GroupVersionResource) bool {
+	return resource == deployments || resource == statefuls
 }
 
 // withoutOthers are the kinds of which other programs change nothing in this test.
@@ -371,7 +377,7 @@ func (g *generator) update(resource schema.GroupVersionResource, target *unstruc
 	case 2:
 		maps.Copy(obj.Object, g.content(resource))
 	case 3:
-		if resource == deployments {
+		if isWorkload(resource) {
 			obj.Object["status"] = g.status(resource)
 		}
 	}
@@ -413,7 +419,7 @@ func (g *generator) mergePatch(resource schema.GroupVersionResource, target *uns
 		meta["annotations"] = map[string]any{"a": nil, "b": "2"}
 	}
 	body := map[string]any{"metadata": meta}
-	if g.in(50) && slices.Contains([]schema.GroupVersionResource{deployments, nodes, leases, icecreams}, resource) {
+	if g.in(50) && slices.Contains([]schema.GroupVersionResource{deployments, statefuls, nodes, leases, icecreams}, resource) {
 		body["spec"] = g.partialSpec(resource)
 	}
 	r := g.patch(types.MergePatchType, resource, name, body)
@@ -442,32 +448,32 @@ func (g *generator) metadata(resource schema.GroupVersionResource, target *unstr
 	return meta
 }
 
-// strategicPatch changes the image of a container of a Deployment, or adds one.
-func (g *generator) strategicPatch(target *unstructured.Unstructured, name string) request {
-	body := map[string]any{"metadata": g.metadata(deployments, target, name)}
+// strategicPatch changes the image of a container of a workload, or adds one.
+func (g *generator) strategicPatch(resource schema.GroupVersionResource, target *unstructured.Unstructured, name string) request {
+	body := map[string]any{"metadata": g.metadata(resource, target, name)}
 	if g.in(60) {
 		container := object{"name": pick(g, "c", "d"), "image": pick(g, "i:1", "i:2")}
 		g.furnish(container)
 		body["spec"] = object{"template": object{"spec": object{"containers": []any{container}}}}
 	}
-	return g.patch(types.StrategicMergePatchType, deployments, name, body)
+	return g.patch(types.StrategicMergePatchType, resource, name, body)
 }
 
-// apply applies what one of two managers wants of a Deployment, who may have wanted something else before.
-func (g *generator) apply(target *unstructured.Unstructured, name string) request {
-	if again, ok := g.applied[name]; ok && g.in(25) {
+// apply applies what one of two managers wants of a workload, who may have wanted something else before.
+func (g *generator) apply(resource schema.GroupVersionResource, target *unstructured.Unstructured, name string) request {
+	if again, ok := g.applied[resource.Resource+name]; ok && g.in(25) {
 		return again
 	}
-	obj := newObject(deployments, pick(g, "", g.namespace), name)
-	obj.Object["metadata"] = g.metadata(deployments, target, name)
+	obj := newObject(resource, pick(g, "", g.namespace), name)
+	obj.Object["metadata"] = g.metadata(resource, target, name)
 	obj.SetName(name)
 	if target == nil {
 		obj.SetUID(types.UID(pick(g, "", "", "", "", g.otherUID())))
 	}
 	if g.in(85) {
-		obj.Object["spec"] = asJSON(g.workload())
+		obj.Object["spec"] = asJSON(g.workload(resource))
 	} else if g.in(80) {
-		obj.Object["spec"] = g.partialSpec(deployments)
+		obj.Object["spec"] = g.partialSpec(resource)
 	}
 	switch g.rand.IntN(40) {
 	case 0:
@@ -483,9 +489,9 @@ func (g *generator) apply(target *unstructured.Unstructured, name string) reques
 	case 5:
 		obj.Object["spec"] = pick(g, object{"unknown": 1}, object{"replicas": "many"}, nil)
 	case 6:
-		obj.Object["status"] = g.status(deployments)
+		obj.Object["status"] = g.status(resource)
 	}
-	r := g.patch(types.ApplyYAMLPatchType, deployments, name, obj)
+	r := g.patch(types.ApplyYAMLPatchType, resource, name, obj)
 	if !r.Query.Has("fieldManager") && g.in(90) {
 		r.Query.Set("fieldManager", pick(g, "cook", "waiter"))
 	}
@@ -495,7 +501,7 @@ func (g *generator) apply(target *unstructured.Unstructured, name string) reques
 	if g.in(2) {
 		r.Body = []byte(pick(g, `[]`, `{"metadata":`, `null`, `text`))
 	}
-	g.applied[name] = r
+	g.applied[resource.Resource+name] = r
 	return r
 }
 

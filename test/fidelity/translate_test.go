@@ -56,7 +56,7 @@ func (d *dictionary) bind(model, reality map[string]any) {
 	}
 }
 
-// isTracked reports whether managed fields are those of a Deployment, which the model has, too.
+// isTracked reports whether managed fields are those of a workload, which the model has, too.
 func isTracked(entries []any) bool {
 	return slices.ContainsFunc(entries, func(entry any) bool {
 		return entry.(map[string]any)["apiVersion"] == deployments.GroupVersion().String()

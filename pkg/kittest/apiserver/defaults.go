@@ -48,6 +48,7 @@ func setStatefulSetDefaults(s *appsv1.StatefulSet) {
 	if strategy.Type == appsv1.RollingUpdateStatefulSetStrategyType {
 		setPointer(&strategy.RollingUpdate, appsv1.RollingUpdateStatefulSetStrategy{})
 		setPointer(&strategy.RollingUpdate.Partition, 0)
+		setPointer(&strategy.RollingUpdate.MaxUnavailable, intstr.FromInt32(1)) // since Kubernetes 1.37
 	}
 	setPointer(&s.Spec.PersistentVolumeClaimRetentionPolicy, appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy{})
 	setDefault(&s.Spec.PersistentVolumeClaimRetentionPolicy.WhenDeleted, appsv1.RetainPersistentVolumeClaimRetentionPolicyType)

@@ -19,10 +19,10 @@
 // exception is a change that the API server itself undoes, such as one of a field that it owns:
 // the writer then becomes a manager of that field, which makes a new version.
 //
-// There are no server-side apply of other kinds, no JSON patches, authentication and authorization, dry
-// runs of deletions, generated names, chunks of lists, or watches: [Events] says what a watch delivers.
+// There are no server-side apply of other kinds, no authentication and authorization, dry runs of deletions
+// and evictions, generated names, chunks of lists, or watches: [Selection.Events] says what a watch delivers.
 // Webhooks, policies, quotas and PodDisruptionBudgets are functions of a test ([Options]). The model
-// validates metadata, of a Deployment the selector, the strategy, the containers and what has to be right
-// as a whole in their security, and Secrets; it sets the defaults of a plain Deployment. Where it knows
-// that the API server would do more, it answers with the code 501.
+// validates metadata and Secrets, and of Deployments and StatefulSets the replicas, the selector, the names
+// and images of containers, and what cannot be changed; it sets their defaults. Where it knows that the API
+// server would do more, it answers with the code 501.
 package apiserver

@@ -37,13 +37,10 @@ func validateStatefulSet(is, was Object) field.ErrorList {
 	s := is.(*appsv1.StatefulSet).Spec
 	errs := validateReplicas(*s.Replicas, s.Selector, &s.Template)
 	if old, ok := was.(*appsv1.StatefulSet); ok {
-		same := s // but for what can change
-		same.Replicas, same.Ordinals, same.Template, same.UpdateStrategy = old.Spec.Replicas, old.Spec.Ordinals, old.Spec.Template, old.Spec.UpdateStrategy
-		same.RevisionHistoryLimit, same.MinReadySeconds = old.Spec.RevisionHistoryLimit, old.Spec.MinReadySeconds
-		same.PersistentVolumeClaimRetentionPolicy = old.Spec.PersistentVolumeClaimRetentionPolicy
-		if !equality.Semantic.DeepEqual(same, old.Spec) {
-			errs = append(errs, field.Forbidden(spec, "updates to statefulset spec for fields other than these are forbidden"))
-		}
+		errs = append(errs, apivalidation.ValidateImmutableField(s.Selector, old.Spec.Selector, spec.Child("selector"))...)
+		errs = append(errs, apivalidation.ValidateImmutableField(s.VolumeClaimTemplates, old.Spec.VolumeClaimTemplates, spec.Child("volumeClaimTemplates"))...)
+		errs = append(errs, apivalidation.ValidateImmutableField(s.ServiceName, old.Spec.ServiceName, spec.Child("serviceName"))...)
+		errs = append(errs, apivalidation.ValidateImmutableField(s.PodManagementPolicy, old.Spec.PodManagementPolicy, spec.Child("podManagementPolicy"))...)
 	}
 	return errs
 }
