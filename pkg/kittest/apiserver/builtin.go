@@ -14,7 +14,8 @@ import (
 
 // Deployments returns the kind apps/v1 Deployment, without the status subresource.
 func Deployments() Kind {
-	return Kind{Resource: appsv1.SchemeGroupVersion.WithResource("deployments"), Kind: "Deployment", Namespaced: true, strategy: strategy{
+	return Kind{Resource: appsv1.SchemeGroupVersion.WithResource("deployments"), Kind: "Deployment", strategy: strategy{
+		isNamespaced:        true,
 		empty:               func() Object { return &appsv1.Deployment{} },
 		unconditionalUpdate: true,
 		fields:              deploymentFields,
@@ -36,7 +37,8 @@ func Deployments() Kind {
 
 // StatefulSets returns the kind apps/v1 StatefulSet, without the status subresource.
 func StatefulSets() Kind {
-	return Kind{Resource: appsv1.SchemeGroupVersion.WithResource("statefulsets"), Kind: "StatefulSet", Namespaced: true, strategy: strategy{
+	return Kind{Resource: appsv1.SchemeGroupVersion.WithResource("statefulsets"), Kind: "StatefulSet", strategy: strategy{
+		isNamespaced:        true,
 		empty:               func() Object { return &appsv1.StatefulSet{} },
 		unconditionalUpdate: true,
 		fields:              statefulSetFields,
@@ -58,7 +60,8 @@ func StatefulSets() Kind {
 
 // ReplicaSets returns the kind apps/v1 ReplicaSet. Requests can change only the metadata.
 func ReplicaSets() Kind {
-	return Kind{Resource: appsv1.SchemeGroupVersion.WithResource("replicasets"), Kind: "ReplicaSet", Namespaced: true, strategy: strategy{
+	return Kind{Resource: appsv1.SchemeGroupVersion.WithResource("replicasets"), Kind: "ReplicaSet", strategy: strategy{
+		isNamespaced:        true,
 		empty:               func() Object { return &appsv1.ReplicaSet{} },
 		isPut:               true,
 		unconditionalUpdate: true,
@@ -68,7 +71,8 @@ func ReplicaSets() Kind {
 // Pods returns the kind v1 Pod. Requests can change only the metadata. Neither defaults nor
 // admission plugins change a new Pod.
 func Pods() Kind {
-	return Kind{Resource: corev1.SchemeGroupVersion.WithResource("pods"), Kind: "Pod", Namespaced: true, strategy: strategy{
+	return Kind{Resource: corev1.SchemeGroupVersion.WithResource("pods"), Kind: "Pod", strategy: strategy{
+		isNamespaced:        true,
 		empty:               func() Object { return &corev1.Pod{} },
 		unconditionalUpdate: true,
 		returnsDeleted:      true,
@@ -97,7 +101,8 @@ func podGracePeriod(obj Object, requested *int64) int64 {
 
 // Secrets returns the kind v1 Secret.
 func Secrets() Kind {
-	return Kind{Resource: corev1.SchemeGroupVersion.WithResource("secrets"), Kind: "Secret", Namespaced: true, strategy: strategy{
+	return Kind{Resource: corev1.SchemeGroupVersion.WithResource("secrets"), Kind: "Secret", strategy: strategy{
+		isNamespaced:        true,
 		empty:               func() Object { return &corev1.Secret{} },
 		unconditionalUpdate: true,
 		setDefaults:         func(obj Object) { setSecretDefaults(obj.(*corev1.Secret)) },
@@ -144,7 +149,8 @@ func Namespaces() Kind {
 
 // Leases returns the kind coordination.k8s.io/v1 Lease, whose spec is not validated.
 func Leases() Kind {
-	return Kind{Resource: coordinationv1.SchemeGroupVersion.WithResource("leases"), Kind: "Lease", Namespaced: true, strategy: strategy{
+	return Kind{Resource: coordinationv1.SchemeGroupVersion.WithResource("leases"), Kind: "Lease", strategy: strategy{
+		isNamespaced:   true,
 		empty:          func() Object { return &coordinationv1.Lease{} },
 		createOnUpdate: true,
 	}}
@@ -152,7 +158,8 @@ func Leases() Kind {
 
 // EventObjects returns the kind v1 Event. Only the metadata is validated.
 func EventObjects() Kind {
-	return Kind{Resource: corev1.SchemeGroupVersion.WithResource("events"), Kind: "Event", Namespaced: true, strategy: strategy{
+	return Kind{Resource: corev1.SchemeGroupVersion.WithResource("events"), Kind: "Event", strategy: strategy{
+		isNamespaced:        true,
 		empty:               func() Object { return &corev1.Event{} },
 		unconditionalUpdate: true,
 		createOnUpdate:      true,

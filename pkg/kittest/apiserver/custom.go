@@ -14,7 +14,8 @@ import (
 // that these fields of the spec do not change, and only [Server.Put] creates objects. An absent
 // field is the same as one with the name of the object.
 func CustomResource(resource schema.GroupVersionResource, name string, immutable ...string) Kind {
-	return Kind{Resource: resource, Kind: name, Namespaced: true, strategy: strategy{
+	return Kind{Resource: resource, Kind: name, strategy: strategy{
+		isNamespaced: true,
 		empty: func() Object {
 			obj := &unstructured.Unstructured{}
 			obj.SetGroupVersionKind(resource.GroupVersion().WithKind(name))

@@ -15,9 +15,8 @@ import (
 
 // Kind is a resource and how the API server treats its objects.
 type Kind struct {
-	Resource   schema.GroupVersionResource
-	Kind       string
-	Namespaced bool
+	Resource schema.GroupVersionResource
+	Kind     string
 
 	strategy
 }
@@ -33,6 +32,7 @@ type Object interface {
 type strategy struct {
 	empty func() Object // a new object
 
+	isNamespaced        bool
 	isCustom            bool // with a status subresource
 	isNamespace         bool // whether Collect completes deletions
 	isPut               bool // whether only Put stores new objects

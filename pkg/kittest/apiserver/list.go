@@ -77,7 +77,7 @@ func (s Selection) Events(before, after Store) (events []Event) {
 		return nil
 	}
 	for _, event := range after.last {
-		wasShown, isShown := s.has(event.Key, before.Objects[event.Key]), event.Type != watch.Deleted && s.has(event.Key, event.Object)
+		wasShown, isShown := s.has(event.key, before.Objects[event.key]), event.Type != watch.Deleted && s.has(event.key, event.Object)
 		switch {
 		case wasShown && isShown:
 			event.Type = watch.Modified

@@ -168,8 +168,8 @@ func (s *Server) Put(store Store, now time.Time, obj runtime.Object) (Store, err
 	store.last = nil
 	k.trackPut(put, store.Objects[key])
 	if store.Objects[key] == nil {
-		store.UIDs++
-		put.SetUID(types.UID(s.options.UID(store.UIDs)))
+		store.uids++
+		put.SetUID(types.UID(s.options.UID(store.uids)))
 		put.SetCreationTimestamp(metav1.NewTime(now.UTC().Truncate(time.Second)))
 	}
 	return s.with(store, key, put), nil
@@ -239,7 +239,7 @@ func (k *Kind) path(namespace, name string) string {
 	if k.Resource.Group == "" {
 		prefix = "/api"
 	}
-	if k.Namespaced {
+	if k.isNamespaced {
 		return path.Join(prefix, k.Resource.Version, "namespaces", namespace, k.Resource.Resource, name)
 	}
 	return path.Join(prefix, k.Resource.Version, k.Resource.Resource, name)

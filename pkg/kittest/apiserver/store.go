@@ -27,7 +27,7 @@ func (k Key) String() string {
 // changes the map or the objects of a Store that it was given.
 type Store struct {
 	Version int64 // the last resource version given out
-	UIDs    int64 // how many UIDs were given out
+	uids    int64 // how many UIDs were given out
 	Objects map[Key]*unstructured.Unstructured
 
 	// last holds the events of the step that led to this store, in order.
@@ -37,7 +37,7 @@ type Store struct {
 // Event is what a watch delivers.
 type Event struct {
 	Type   watch.EventType // Added, Modified or Deleted
-	Key    Key
+	key    Key
 	Object *unstructured.Unstructured
 }
 

@@ -44,8 +44,8 @@ func (c *call) add(obj Object) (Response, error) {
 	}
 	c.mutate(obj, nil)
 	wipe(obj)
-	c.store.UIDs++
-	obj.SetUID(types.UID(c.options.UID(c.store.UIDs)))
+	c.store.uids++
+	obj.SetUID(types.UID(c.options.UID(c.store.uids)))
 	obj.SetCreationTimestamp(c.now)
 	if c.kind.prepareCreate != nil {
 		c.kind.prepareCreate(obj)
@@ -80,7 +80,7 @@ func (c *call) validate(obj, old Object) field.ErrorList {
 	if validateName == nil {
 		validateName = apivalidation.NameIsDNSSubdomain
 	}
-	errs := apivalidation.ValidateObjectMetaAccessor(obj, c.kind.Namespaced, validateName, metadata)
+	errs := apivalidation.ValidateObjectMetaAccessor(obj, c.kind.isNamespaced, validateName, metadata)
 	if old != nil {
 		errs = append(errs, apivalidation.ValidateObjectMetaAccessorUpdate(obj, old, metadata)...)
 	}
@@ -227,7 +227,7 @@ func (c *call) replace(obj, old Object) (Response, error) {
 // deleted.
 func (c *call) requireNamespace(obj Object) error {
 	namespaces := corev1.SchemeGroupVersion.WithResource("namespaces")
-	if c.kinds[namespaces] == nil || !c.kind.Namespaced {
+	if c.kinds[namespaces] == nil || !c.kind.isNamespaced {
 		return nil
 	}
 	name := c.key.Namespace

@@ -105,18 +105,15 @@ const (
 	takeover = 2 * time.Minute
 )
 
-// Result is what came of a history.
-type Result struct {
-	Seed uint64
-	// Failure says what went wrong; empty if nothing did. Check is the name of what found it.
-	Check, Failure string
-	// Trace says in words what happened.
-	Trace []string
-	// Happened names the faults and edits.
-	Happened []string
-	// Counts are how many requests, writes, edits and faults of each kind there were.
-	Counts  map[string]int
-	Virtual time.Duration
+// outcome is what came of a history.
+type outcome struct {
+	seed uint64
+	// failure says what went wrong; empty if nothing did. check is the name of what found it.
+	check, failure string
+	trace          []string       // says in words what happened
+	happened       []string       // names the faults and edits
+	counts         map[string]int // of requests, writes, edits and faults of each kind
+	virtual        time.Duration
 }
 
 // History is one run of a program in a world.
@@ -151,7 +148,7 @@ type History struct {
 	isAsked   bool          // The model answers a request of the program.
 	isQuiet   bool          // no more faults
 	isAtRest  bool          // no more writes are wanted
-	result    Result
+	result    outcome
 }
 
 // state is what was stored from a time on.
@@ -169,11 +166,11 @@ type weather struct {
 	rate         float64
 }
 
-// History runs the history of a seed. Those faults and edits that are dropped do not happen.
-func (s Simulation) History(t *testing.T, seed uint64, dropped map[string]bool) Result {
+// history runs the history of a seed. Those faults and edits that are dropped do not happen.
+func (s Simulation) history(t *testing.T, seed uint64, dropped map[string]bool) outcome {
 	t.Helper()
 	dir := t.TempDir()
-	var result Result
+	var result outcome
 	synctest.Test(t, func(t *testing.T) {
 		cryptotest.SetGlobalRandom(t, seed)
 		mathrand.Seed(int64(seed)) //nolint:staticcheck // It is client-go that uses it.
@@ -181,13 +178,13 @@ func (s Simulation) History(t *testing.T, seed uint64, dropped map[string]bool) 
 			Simulation: s, seed: seed, dropped: dropped, dir: dir, began: time.Now(),
 			encoded: map[any][]byte{}, typed: map[any]any{},
 			changed: make(chan struct{}, 1), failed: make(chan struct{}),
-			result: Result{Seed: seed, Counts: map[string]int{}},
+			result: outcome{seed: seed, counts: map[string]int{}},
 		}
 		h.server = apiserver.New(apiserver.Options{Mutate: h.mutate, Admit: h.admit}, s.Kinds...)
 		h.weather = h.forecast()
 		h.run(t.Context())
 		result = h.result
-		result.Virtual = time.Since(h.began)
+		result.virtual = time.Since(h.began)
 	})
 	return result
 }
@@ -234,7 +231,7 @@ func (h *History) run(ctx context.Context) {
 			h.isQuiet = true
 			h.Note("all faults and edits are over")
 			settle = h.world.Settle()
-			if h.result.Counts[invalid] > 0 {
+			if h.result.counts[invalid] > 0 {
 				settle += retryInvalid
 			}
 			if h.weather.hasElection {
@@ -420,23 +417,23 @@ func durationBetween(draw *rand.Rand, least, most time.Duration) time.Duration {
 
 // happened notes a fault or an edit, which can be dropped by its name.
 func (h *History) happened(kind, name, what string) {
-	h.result.Happened = append(h.result.Happened, name)
-	h.result.Counts[kind]++
+	h.result.happened = append(h.result.happened, name)
+	h.result.counts[kind]++
 	h.Note("(%s) %s", name, what)
 }
 
 // Note adds a line to the trace.
 func (h *History) Note(format string, args ...any) {
-	h.result.Trace = append(h.result.Trace, fmt.Sprintf("%9.3fs  ", time.Since(h.began).Seconds())+fmt.Sprintf(format, args...))
+	h.result.trace = append(h.result.trace, fmt.Sprintf("%9.3fs  ", time.Since(h.began).Seconds())+fmt.Sprintf(format, args...))
 }
 
 // Fail reports that a check has found something wrong. The history ends.
 func (h *History) Fail(check, format string, args ...any) {
-	if h.result.Check != "" {
+	if h.result.check != "" {
 		return
 	}
-	h.result.Check, h.result.Failure = check, fmt.Sprintf(format, args...)
-	h.Note("FAILED: %s: %s", check, h.result.Failure)
+	h.result.check, h.result.failure = check, fmt.Sprintf(format, args...)
+	h.Note("FAILED: %s: %s", check, h.result.failure)
 	for _, key := range h.Store.Keys(func(key apiserver.Key) bool { return key.Resource.Resource != "events" }) {
 		h.Note("%s", inWords(key, h.Store.Objects[key]))
 	}

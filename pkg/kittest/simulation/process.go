@@ -41,8 +41,8 @@ type Process struct {
 	// While a process is suspended, it gets no response and sends nothing. The term of its
 	// leader may end meanwhile, and it does not know.
 	suspendedUntil time.Time
-	requests       map[string]int              // by method and path
-	acknowledged   map[apiserver.Key]string    // versions of own writes, once the response has arrived
+	requests       map[string]int           // by method and path
+	acknowledged   map[apiserver.Key]string // versions of own writes, once the response has arrived
 	knows          map[cacheOf][]knowledge
 	read           map[apiserver.Key]knowledge // by GET
 	inFlight       int                         // requests, but for watches and what is aside
@@ -91,7 +91,7 @@ func (p *Process) run(outer, ctx context.Context, args []string) {
 	h.Note("%s has ended: %v", p.Name, err)
 	isOver := outer.Err() != nil
 	if ctx.Err() == nil {
-		h.result.Counts["ended by itself"]++
+		h.result.counts["ended by itself"]++
 	}
 	lingers := !p.isDead && ctx.Err() == nil && h.Draw("linger", p.Name).IntN(2) == 0
 	h.mu.Unlock()

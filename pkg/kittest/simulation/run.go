@@ -47,20 +47,20 @@ func (s Simulation) Test(t *testing.T) {
 			break
 		}
 		histories++
-		result := s.History(t, seed, nil)
-		virtual += result.Virtual
-		for what, n := range result.Counts {
+		result := s.history(t, seed, nil)
+		virtual += result.virtual
+		for what, n := range result.counts {
 			total[what] += n
 		}
 		if *simSeed != 0 {
 			t.Log(&result)
 		}
-		if result.Check == "" {
+		if result.check == "" {
 			continue
 		}
 		failures++
 		if !*simPlain {
-			result = s.Shrink(t, result)
+			result = s.shrink(t, result)
 		}
 		t.Errorf("failure after %d histories; go test -run '^TestSimulation$' -sim.seed=%d shows all of this:\n%s", histories, seed, &result)
 	}

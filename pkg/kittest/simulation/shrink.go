@@ -10,20 +10,20 @@ import (
 // mostRuns limits how often a history is run to make it shorter.
 const mostRuns = 150
 
-// Shrink looks for a history that fails in the same way with fewer faults and edits: it drops
+// shrink looks for a history that fails in the same way with fewer faults and edits: it drops
 // one after the other, and keeps what is not needed dropped.
-func (s Simulation) Shrink(t *testing.T, failed Result) Result {
+func (s Simulation) shrink(t *testing.T, failed outcome) outcome {
 	t.Helper()
 	dropped, runs := map[string]bool{}, 0
 	for hasShrunk := true; hasShrunk; {
 		hasShrunk = false
-		for _, name := range failed.Happened {
+		for _, name := range failed.happened {
 			if runs++; runs > mostRuns {
 				return failed
 			}
 			fewer := maps.Clone(dropped)
 			fewer[name] = true
-			if shorter := s.History(t, failed.Seed, fewer); shorter.Check == failed.Check {
+			if shorter := s.history(t, failed.seed, fewer); shorter.check == failed.check {
 				dropped, failed, hasShrunk = fewer, shorter, true
 				break
 			}
@@ -33,6 +33,6 @@ func (s Simulation) Shrink(t *testing.T, failed Result) Result {
 }
 
 // String says what went wrong, and what happened before.
-func (r *Result) String() string {
-	return fmt.Sprintf("seed %d: %s: %s\n%s\n", r.Seed, r.Check, r.Failure, strings.Join(r.Trace, "\n"))
+func (o *outcome) String() string {
+	return fmt.Sprintf("seed %d: %s: %s\n%s\n", o.seed, o.check, o.failure, strings.Join(o.trace, "\n"))
 }

@@ -22,7 +22,7 @@ func Still(kinds ...apiserver.Kind) *Workloads {
 // ActOn lets the workloads do on a store what is due. It returns the store after each step, and when there
 // is more to do; the zero time if there is nothing.
 func (w *Workloads) ActOn(store apiserver.Store) (steps []apiserver.Store, next time.Time) {
-	w.Store, w.states, w.result.Trace = store, nil, nil
+	w.Store, w.states, w.result.trace = store, nil, nil
 	next = w.Act()
 	for _, state := range w.states {
 		steps = append(steps, state.store)

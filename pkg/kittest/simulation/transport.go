@@ -190,7 +190,7 @@ func (c *call) begin() {
 	c.isUnsent = time.Now().Before(c.suspendedUntil)
 	c.draw = h.Draw(c.Name, what, strconv.Itoa(n))
 	c.fault = c.drawFault()
-	h.result.Counts["requests"]++
+	h.result.counts["requests"]++
 	if key.Resource.Resource == "events" {
 		h.Said = append(h.Said, c.request.Body)
 		h.checkHidden("an event", c.request.Body)
@@ -337,7 +337,7 @@ func (c *call) arrive() apiserver.Response {
 	}
 	x.Response = c.answer(&x)
 	if x.IsWrite() {
-		h.result.Counts["writes"]++
+		h.result.counts["writes"]++
 	}
 	if c.verb == "get" || c.verb == "list" {
 		c.read[c.key] = knowledge{time.Now(), h.Store.Version}
