@@ -72,7 +72,7 @@ func up(ctx context.Context, dir string, nodes int) error {
 	if nodes == 0 {
 		nodes = -1 // cluster.Options take 0 for the default
 	}
-	c, err := cluster.Start(ctx, cluster.Options{Dir: dir, Nodes: nodes, AnyKubectl: true, Log: os.Stderr})
+	c, err := cluster.Start(ctx, cluster.Options{Dir: dir, Nodes: nodes, Log: os.Stderr})
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil

@@ -47,8 +47,6 @@ type Options struct {
 	// SchedulerConfig has more fields of kubescheduler.config.k8s.io/v1
 	// KubeSchedulerConfiguration, in YAML.
 	SchedulerConfig string
-	// AnyKubectl saves compiling kubectl where a supported version is on the PATH.
-	AnyKubectl bool
 	// Log receives the progress of the build and of the start. Nil discards it.
 	Log io.Writer
 }
@@ -76,7 +74,7 @@ var errStopped = errors.New("the cluster is stopped")
 
 // Build compiles the programs of a cluster unless they are in the cache. Start does so too.
 func Build(ctx context.Context, log io.Writer) error {
-	_, err := parts.Ensure(ctx, false, log)
+	_, err := parts.Ensure(ctx, log)
 	return err
 }
 
@@ -90,7 +88,7 @@ func Start(ctx context.Context, options Options) (*Cluster, error) {
 	if options.Nodes == 0 {
 		options.Nodes = DefaultNodes
 	}
-	programs, err := parts.Ensure(ctx, options.AnyKubectl, options.Log)
+	programs, err := parts.Ensure(ctx, options.Log)
 	if err != nil {
 		return nil, err
 	}
@@ -240,8 +238,7 @@ func (c *Cluster) Dir() string { return c.dir }
 // Kubeconfig returns the path of a cluster administrator's kubeconfig.
 func (c *Cluster) Kubeconfig() string { return c.file("kubeconfig") }
 
-// Kubectl returns the path of a kubectl of the cluster's version, or with AnyKubectl of one
-// that is supported with it.
+// Kubectl returns the path of a kubectl of the cluster's version.
 func (c *Cluster) Kubectl() string { return c.file("bin", "kubectl") }
 
 // RESTConfig returns the configuration of an administrator's client, without a rate limit.

@@ -67,7 +67,7 @@ func TestComponentThatDoesNotStart(t *testing.T) {
 		t.Skip("needs the name of the programs' directory")
 	}
 	t.Setenv(parts.AssetsEnv, "")
-	programs, err := parts.Ensure(t.Context(), false, t.Output())
+	programs, err := parts.Ensure(t.Context(), t.Output())
 	if err != nil {
 		t.Fatal(err)
 	}

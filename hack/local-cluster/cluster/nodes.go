@@ -11,9 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// ReadyAnnotation on a node sets its condition Ready: "True", "False" or "Unknown".
-const ReadyAnnotation = "local-cluster/ready"
-
 // createNodes registers the nodes as kubelets do.
 func (c *Cluster) createNodes(ctx context.Context) error {
 	version, err := c.client.Discovery().ServerVersion()

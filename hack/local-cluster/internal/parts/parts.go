@@ -22,7 +22,6 @@ import (
 	"syscall"
 	"time"
 
-	utilversion "k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
@@ -55,17 +54,16 @@ type Programs struct {
 }
 
 // Ensure returns the programs. If some are not in the cache, it compiles them, which takes
-// minutes, and writes its progress to the log. With anyKubectl, kubectl is not compiled if
-// there is one on the PATH that Kubernetes supports with this version of the API server.
-func Ensure(ctx context.Context, anyKubectl bool, log io.Writer) (Programs, error) {
+// minutes, and writes its progress to the log.
+func Ensure(ctx context.Context, log io.Writer) (Programs, error) {
 	source, err := sourceDir(ctx)
 	if err != nil {
 		return Programs{}, err
 	}
-	return ensure(ctx, source, anyKubectl, log)
+	return ensure(ctx, source, log)
 }
 
-func ensure(ctx context.Context, source string, anyKubectl bool, log io.Writer) (Programs, error) {
+func ensure(ctx context.Context, source string, log io.Writer) (Programs, error) {
 	assets := os.Getenv(AssetsEnv)
 	version, err := versionOf(source)
 	if err != nil {
@@ -88,11 +86,6 @@ func ensure(ctx context.Context, source string, anyKubectl bool, log io.Writer) 
 		p.Kubectl = filepath.Join(assets, "kubectl")
 		p.Components["etcd"] = command(filepath.Join(assets, "etcd"))
 		p.Components["kube-apiserver"] = command(filepath.Join(assets, "kube-apiserver"))
-	} else if anyKubectl {
-		if path := kubectlOnPath(ctx, version); path != "" {
-			needed = needed[:2]
-			p.Kubectl = path
-		}
 	}
 	flags := []string{"-ldflags=" + linkFlags(version)}
 	b := build{version, source, slices.Concat(buildEnv, []string{"GOOS=" + runtime.GOOS, "GOARCH=" + runtime.GOARCH}), flags, log}
@@ -212,35 +205,6 @@ func goOutput(ctx context.Context, args ...string) ([]byte, error) {
 // command returns the shell command that runs a program.
 func command(path string, argument ...string) string {
 	return "'" + strings.ReplaceAll(path, "'", `'\''`) + "' " + strings.Join(argument, "")
-}
-
-// kubectlOnPath returns the path of the user's kubectl, or nothing if there is none that is
-// at most one minor version older or newer than the API server.
-func kubectlOnPath(ctx context.Context, server string) string {
-	path, err := exec.LookPath("kubectl")
-	if err != nil {
-		return ""
-	}
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	output, err := exec.CommandContext(ctx, path, "version", "--client", "--output=json").Output()
-	if err != nil {
-		return ""
-	}
-	var answer struct {
-		ClientVersion struct{ GitVersion string }
-	}
-	if err := json.Unmarshal(output, &answer); err != nil {
-		return ""
-	}
-	client, err := utilversion.ParseGeneric(answer.ClientVersion.GitVersion)
-	if err != nil || client.Major() != 1 {
-		return ""
-	}
-	if skew := int(client.Minor()) - int(utilversion.MustParseGeneric(server).Minor()); skew < -1 || skew > 1 {
-		return ""
-	}
-	return path
 }
 
 // cacheDir returns the directory for the result of a build with these settings. Its name

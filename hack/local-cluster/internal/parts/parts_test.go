@@ -45,32 +45,23 @@ func TestDirectoryChangesWithWhatIsBuilt(t *testing.T) {
 // Nothing is compiled that is there, and what is missing is compiled later.
 func TestEnsure(t *testing.T) {
 	for _, test := range []struct {
-		name, assets, onPath, etcd, kubectl string
-		anyKubectl                          bool
+		name, assets, etcd, kubectl string
 	}{
-		{name: "everything is compiled", onPath: "v1.37.2", etcd: "'DIR/servers' etcd", kubectl: "DIR/kubectl"},
-		{name: "a kubectl on the PATH that is one minor version older", onPath: "v1.36.9-vendor.3", anyKubectl: true, etcd: "'DIR/servers' etcd", kubectl: "PATH/kubectl"},
-		{name: "one that is too old", onPath: "v1.35.0", anyKubectl: true, etcd: "'DIR/servers' etcd", kubectl: "DIR/kubectl"},
-		{name: "one that does not say its version", onPath: "", anyKubectl: true, etcd: "'DIR/servers' etcd", kubectl: "DIR/kubectl"},
-		{name: "the user has etcd, kube-apiserver and kubectl", assets: "/assets", onPath: "v1.37.2", anyKubectl: true, etcd: "'/assets/etcd' ", kubectl: "/assets/kubectl"},
+		{name: "everything is compiled", etcd: "'DIR/servers' etcd", kubectl: "DIR/kubectl"},
+		{name: "the user has etcd, kube-apiserver and kubectl", assets: "/assets", etcd: "'/assets/etcd' ", kubectl: "/assets/kubectl"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			source, bin := writeSource(t, goMod), t.TempDir()
+			source := writeSource(t, goMod)
 			t.Setenv(CacheEnv, t.TempDir())
 			t.Setenv(AssetsEnv, test.assets)
-			t.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
-			kubectl := "#!/bin/sh\n" + `echo '{"clientVersion": {"gitVersion": "` + test.onPath + `"}}'` + "\n"
-			if err := os.WriteFile(filepath.Join(bin, "kubectl"), []byte(kubectl), 0o700); err != nil {
-				t.Fatal(err)
-			}
 			var progress bytes.Buffer
-			got, err := ensure(t.Context(), source, test.anyKubectl, &progress)
+			got, err := ensure(t.Context(), source, &progress)
 			if err != nil || !strings.Contains(progress.String(), "compiling Kubernetes v1.37.2") {
 				t.Fatalf("%v, progress %q", err, &progress)
 			}
 			components, _, _ := strings.Cut(got.Components["kwok"], "' kwok")
 			dir := filepath.Dir(strings.TrimPrefix(components, "'"))
-			where := strings.NewReplacer("DIR", dir, "PATH", bin)
+			where := strings.NewReplacer("DIR", dir)
 			if want := where.Replace(test.etcd); got.Components["etcd"] != want {
 				t.Errorf("etcd is %s, want %s", got.Components["etcd"], want)
 			}
@@ -83,12 +74,12 @@ func TestEnsure(t *testing.T) {
 				}
 			}
 			progress.Reset()
-			again, err := ensure(t.Context(), source, test.anyKubectl, &progress)
+			again, err := ensure(t.Context(), source, &progress)
 			if diff := cmp.Diff(got, again); err != nil || diff != "" || progress.Len() > 0 {
 				t.Errorf("a second time: %v, progress %q, programs (-first +second):\n%s", err, &progress, diff)
 			}
 			t.Setenv(AssetsEnv, "")
-			if got, err = ensure(t.Context(), source, false, &progress); err != nil || got.Kubectl != filepath.Join(dir, "kubectl") {
+			if got, err = ensure(t.Context(), source, &progress); err != nil || got.Kubectl != filepath.Join(dir, "kubectl") {
 				t.Errorf("what is missing is not compiled later: %v, kubectl is %s", err, got.Kubectl)
 			}
 		})
@@ -121,7 +112,7 @@ func TestEnsureReportsWhatTheCompilerSays(t *testing.T) {
 		source, cache := writeSource(t, goMod), t.TempDir()
 		t.Setenv(CacheEnv, cache)
 		write(t, filepath.Join(source, test.file), test.content)
-		if _, err := ensure(t.Context(), source, false, io.Discard); err == nil || !strings.Contains(err.Error(), test.want) {
+		if _, err := ensure(t.Context(), source, io.Discard); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("got %v, want the compiler's words: %s", err, test.want)
 		}
 		if left, err := filepath.Glob(filepath.Join(cache, "*.new")); err != nil || len(left) > 0 {
