@@ -9,72 +9,22 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	apiruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
 
-	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
-	clientsetscheme "nicoleh.io/k8s-controller/pkg/generated/clientset/versioned/scheme"
 	"nicoleh.io/k8s-controller/pkg/kit/kstatus"
-	"nicoleh.io/k8s-controller/pkg/kit/lenient"
 	"nicoleh.io/k8s-controller/pkg/kit/patch"
 )
 
-// What a cache keeps of an Icecream includes why its spec could not be decoded.
-func TestStripIcecreamKeepsTheDecodingProblem(t *testing.T) {
-	codecs := lenient.Codecs(clientsetscheme.Codecs.WithoutConversion())
-	info, _ := apiruntime.SerializerInfoForMediaType(codecs.SupportedMediaTypes(), apiruntime.ContentTypeJSON)
-	obj, err := apiruntime.Decode(info.Serializer, []byte(`{
-		"apiVersion": "controller.nicoleh.io/v1alpha1", "kind": "Icecream",
-		"metadata": {"name": "sundae", "namespace": "parlor", "managedFields": [{"manager": "kubectl"}],
-			"annotations": {"kubectl.kubernetes.io/last-applied-configuration": "{}"}},
-		"spec": {"image": 5}, "status": {"replicas": 3}}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	kept, err := StripIcecream(obj)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ice := kept.(*v1alpha1.Icecream)
-	const want = "spec: json: cannot unmarshal number into Go struct field IcecreamSpec.spec.image of type string"
-	if got := lenient.DecodeError(ice, "spec"); got != want {
-		t.Errorf("the problem is %q, want %q", got, want)
-	}
-	if _, isApplied := ice.Annotations[corev1.LastAppliedConfigAnnotation]; isApplied || ice.ManagedFields != nil || ice.Status.Replicas != 3 {
-		t.Errorf("kept %+v", ice)
-	}
-}
-
-// A cache keeps which fields of a Deployment are ours if it is an Icecream's or could be adopted.
-func TestStripDeployment(t *testing.T) {
-	for name, test := range map[string]struct {
-		edit   func(*appsv1.Deployment)
-		isKept bool
-	}{
-		"an Icecream's":                 {func(*appsv1.Deployment) {}, true},
-		"an Icecream's without a label": {func(d *appsv1.Deployment) { d.Labels = nil }, true},
-		"an orphan":                     {orphaned, true},
-		"somebody's":                    {func(d *appsv1.Deployment) { d.OwnerReferences[0].Kind, d.Labels = "Parlor", nil }, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			kept := stripped(stored(t, newIcecream(), test.edit, func(d *appsv1.Deployment) {
-				d.Annotations["example.com/note"] = "melted"
-			}))
-			if isKept := len(kept.ManagedFields) > 0; isKept != test.isKept || kept.Spec.Template.Spec.Containers != nil {
-				t.Errorf("kept %+v", kept)
-			}
-			if kept.Annotations["example.com/note"] != "" {
-				t.Errorf("kept %+v", kept.Annotations)
-			}
-			if diff := cmp.Diff(kept, stripped(kept)); diff != "" {
-				t.Errorf("what is kept of what was kept (-want +got):\n%s", diff)
-			}
-		})
-	}
+// deployed returns the plain Icecream's Deployment as the API server stores it.
+func deployed(t *testing.T) *appsv1.Deployment {
+	t.Helper()
+	p := &parlor{TB: t}
+	p.apply(newIcecream())
+	return p.stored()
 }
 
 // Nothing that others can write makes an entry of a cache larger than a few kilobytes.
@@ -112,7 +62,7 @@ func TestEntriesAreSmall(t *testing.T) {
 	for _, name := range many {
 		container.Env = append(container.Env, corev1.EnvVar{Name: name, Value: long[:100]})
 	}
-	d := stored(t, newIcecream())
+	d := deployed(t)
 	meta(d, d.OwnerReferences[0])
 	d.Spec.Selector.MatchLabels = keys
 	template := &d.Spec.Template
@@ -161,7 +111,7 @@ func TestEntriesAreSmall(t *testing.T) {
 		huge := newPod(hasFailed(0))
 		huge.Status.Message = strings.Repeat("melted ", 200_000)
 		kept, _ := StripPod(huge)
-		d := stored(t, newIcecream())
+		d := deployed(t)
 		d.Spec.Template.Spec.Containers[0].Command = make([]string, 100_000)
 		all = append(all, kept, stripped(d))
 	}
@@ -169,4 +119,50 @@ func TestEntriesAreSmall(t *testing.T) {
 		t.Errorf("of Pods with a long message and Deployments with a long command, each takes %d bytes of the heap", each)
 	}
 	runtime.KeepAlive(all)
+}
+
+// How much heap the cache needs for each Pod, with its key and its index. There are more Pods than anything else.
+func TestHeapPerPod(t *testing.T) {
+	const pods, atMost = 5_000, 4_000
+	raw, err := json.Marshal(newPod(func(pod *corev1.Pod) {
+		pod.Name, pod.UID, pod.ResourceVersion = "sundae-59b69c8b7d-00000", "7c9e6679-7425-40de-944b-e07fc1f00000", "1234500000"
+		pod.Annotations = map[string]string{"example.com/history": strings.Repeat("melted ", 100)}
+		maps.Copy(pod.Labels, labelsOf(newIcecream()))
+		pod.OwnerReferences[0].UID = "a8098c1a-f86e-11da-bd1a-001124400000"
+		pod.ManagedFields = []metav1.ManagedFieldsEntry{{FieldsV1: metav1.NewFieldsV1(`{"f:a":"` + strings.Repeat("managed", 200) + `"}`)}}
+		pod.Spec.NodeName = "node-00000.europe-west.example"
+		pod.Spec.Containers = []corev1.Container{{Name: "icecream", Image: "registry.example/vanilla:1", Env: make([]corev1.EnvVar, 20)}}
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{"label": func(obj any) ([]string, error) {
+		pod := obj.(*corev1.Pod)
+		return []string{pod.Namespace + "/" + pod.Labels[LabelIcecream]}, nil
+	}})
+	before := heap()
+	for i := range pods {
+		pod := &corev1.Pod{}
+		if err := json.Unmarshal([]byte(strings.ReplaceAll(string(raw), "00000", fmt.Sprintf("%05d", i))), pod); err != nil {
+			t.Fatal(err)
+		}
+		kept, _ := StripPod(pod)
+		if err := all.Add(kept); err != nil {
+			t.Fatal(err)
+		}
+	}
+	each := (heap() - before) / pods
+	t.Logf("%d bytes each", each)
+	if each > atMost {
+		t.Errorf("want at most %d", atMost)
+	}
+	runtime.KeepAlive(all)
+}
+
+// heap returns how many bytes of the heap are in use.
+func heap() int64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
 }

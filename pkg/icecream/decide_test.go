@@ -1,6 +1,8 @@
 package icecream
 
 import (
+	"cmp"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -10,17 +12,15 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
-	"nicoleh.io/k8s-controller/pkg/kit/pace"
-	"nicoleh.io/k8s-controller/pkg/kit/patch"
-	"nicoleh.io/k8s-controller/pkg/kittest/apiserver"
 )
 
 func TestDecide(t *testing.T) {
 	ice := newIcecream()
 	older := newIcecream(func(ice *v1alpha1.Icecream) { ice.Name, ice.Spec.DeploymentName = "cone", "sundae" })
+	edited := newIcecream(scaledTo(5), withImage("mint"))
+	broken := newIcecream(scaledTo(5), withTemplate(`{"spec": {"nodeNames": []}}`))
 	ownedBy := func(edit func(*metav1.OwnerReference)) *appsv1.Deployment {
 		return made(t, ice, func(d *appsv1.Deployment) { edit(&d.OwnerReferences[0]) })
 	}
@@ -28,6 +28,8 @@ func TestDecide(t *testing.T) {
 	const notOwned = exists + "not owned by this Icecream; delete it, or use another spec.deploymentName"
 	anotherVersion := func(r *metav1.OwnerReference) { r.APIVersion = v1alpha1.GroupName + "/v1" }
 	selectsOthers := func(d *appsv1.Deployment) { d.Spec.Selector.MatchLabels = map[string]string{LabelIcecream: "cone"} }
+	former := func(r *metav1.OwnerReference) { r.UID = "former" }
+	const unknown = `Stalled: InvalidSpec: spec.template: unknown field "spec.nodeNames"`
 	isHeld := func(d *appsv1.Deployment) { beingDeleted(d); d.Finalizers = []string{"example.com/a", "example.com/b"} }
 	for name, test := range map[string]struct {
 		o    Observed
@@ -46,7 +48,7 @@ func TestDecide(t *testing.T) {
 			Observed{Older: older, Live: made(t, ice)}, "nothing",
 		},
 		"a Deployment of a former Icecream": {
-			Observed{Live: ownedBy(func(r *metav1.OwnerReference) { r.UID = "former" })},
+			Observed{Live: ownedBy(former)},
 			`Reconciling: DeploymentTerminating: Waiting for the garbage collector to delete Deployment "sundae" of a former Icecream`,
 		},
 		"another Icecream's Deployment": {
@@ -77,9 +79,21 @@ func TestDecide(t *testing.T) {
 			Observed{Undecodable: "spec.image: that is no image", Live: made(t, ice, scaled)},
 			"Stalled: InvalidSpec: The spec cannot be decoded: spec.image: that is no image",
 		},
+
+		// A spec that cannot be written, or is refused, does not keep the replicas from arriving. But nothing that was
+		// stopped starts, and nobody else's Deployment is scaled.
+		"an edit":                               {Observed{Icecream: edited, Live: made(t, ice)}, "everything, or replicas"},
+		"an edit of one that was stopped":       {Observed{Icecream: edited, Live: made(t, newIcecream(scaledTo(0)))}, "everything"},
+		"an edit of an orphan":                  {Observed{Icecream: edited, Live: made(t, ice, orphaned)}, "everything"},
+		"it was stopped, and is scaled":         {Observed{Live: made(t, newIcecream(scaledTo(0)))}, "replicas"},
+		"a broken template":                     {Observed{Icecream: broken, Live: made(t, ice)}, "replicas; " + unknown},
+		"a broken template, with its replicas":  {Observed{Icecream: broken, Live: made(t, newIcecream(scaledTo(5)))}, unknown},
+		"a broken template, and it was stopped": {Observed{Icecream: broken, Live: made(t, newIcecream(scaledTo(0)))}, unknown},
+		"a broken template, and an orphan":      {Observed{Icecream: broken, Live: made(t, ice, orphaned)}, unknown},
+		"a broken template, and no Deployment":  {Observed{Icecream: broken}, unknown},
 	} {
 		t.Run(name, func(t *testing.T) {
-			test.o.Now, test.o.Icecream = now, ice
+			test.o.Now, test.o.Icecream = now, cmp.Or(test.o.Icecream, ice)
 			if got := decided(test.o); got != test.want {
 				t.Errorf("got %s\nwant %s", got, test.want)
 			}
@@ -87,94 +101,21 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// What was refused or reverted waits. What somebody asks for anew does not.
-func TestWaits(t *testing.T) {
-	ice := newIcecream()
-	for name, test := range map[string]struct {
-		last pace.Attempt
-		want time.Duration
-	}{
-		"a new process":            {pace.Attempt{}, 0},
-		"it was written just now":  {attempt(ice, nil, 1, 0), time.Second},
-		"it was refused before":    {attempt(ice, forbidden("quota"), 4, time.Minute), 8 * time.Second},
-		"another edit was refused": {attempt(newIcecream(withImage("mud")), forbidden("quota"), 4, time.Minute), 0},
-	} {
-		if got := Decide(Observed{Now: now, Icecream: ice, Live: made(t, ice, scaled), Last: test.last}).Wait; got != test.want {
-			t.Errorf("%s: it waits %s, want %s", name, got, test.want)
-		}
+// decided says what is to be written, or why nothing is.
+func decided(o Observed) string {
+	plan := Decide(o)
+	var what []string
+	if plan.Apply != nil {
+		what = append(what, "everything")
 	}
-}
-
-// What admission makes of a write stays, also for a new process, until the Icecream or somebody else changes that.
-func TestWhatAdmissionMakesStays(t *testing.T) {
-	pinned := runs("registry.example/vanilla:1@sha256:0a")
-	label := func(d *appsv1.Deployment) { d.Labels[labelName] = "sorbet" }
-	all := func(d *appsv1.Deployment) { pinned(d); label(d); scaled(d) }
-	for name, test := range map[string]struct {
-		edit func(*v1alpha1.Icecream)
-		then func(*appsv1.Deployment)
-		want string
-	}{
-		"nothing else happens":             {want: "nothing"},
-		"it is scaled":                     {edit: scaledTo(5), want: "replicas"},
-		"it is scaled to what it is":       {edit: scaledTo(2), want: "nothing"},
-		"it asks for another image":        {edit: withImage("mint"), want: "everything"},
-		"an edit names the digest":         {edit: withImage("registry.example/vanilla:1@sha256:0a"), want: "everything"},
-		"somebody sets another image":      {then: runs("mud"), want: "everything"},
-		"somebody scales":                  {then: func(d *appsv1.Deployment) { d.Spec.Replicas = ptr.To[int32](1) }, want: "replicas"},
-		"somebody removes a label":         {then: func(d *appsv1.Deployment) { delete(d.Labels, labelName) }, want: "everything"},
-		"somebody removes our annotation":  {then: func(d *appsv1.Deployment) { delete(d.Annotations, patch.AnnotationAsked) }, want: "everything, or replicas"},
-		"somebody removes the owner":       {then: orphaned, want: "everything"},
-		"somebody changes an unknown name": {then: func(d *appsv1.Deployment) { d.Labels["team"] = "parlor" }, want: "nothing"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			mutating := apiserver.New(apiserver.Options{Mutate: func(a apiserver.Admission) {
-				if a.Verb == "create" {
-					all(a.Object.(*appsv1.Deployment))
-				}
-			}}, apiserver.Deployments())
-			store := appliedTo(t, mutating, apiserver.Store{}, newIcecream())
-			if test.then != nil {
-				store = edited(t, store, test.then)
-			}
-			ice := newIcecream()
-			if test.edit != nil {
-				test.edit(ice)
-			}
-			if got := decided(Observed{Now: now, Icecream: ice, Live: stripped(onlyOne(t, store))}); got != test.want {
-				t.Errorf("got %s, want %s", got, test.want)
-			}
-		})
+	if plan.Scale != nil {
+		what = append(what, "replicas")
 	}
-}
-
-// A spec that cannot be written does not keep the replicas from arriving, but nothing that was stopped starts, and
-// nobody else's Deployment is scaled.
-func TestScaled(t *testing.T) {
-	broken := newIcecream(scaledTo(5), withTemplate(`{"spec": {"nodeNames": []}}`))
-	edited := newIcecream(scaledTo(5), withImage("mint"))
-	for name, test := range map[string]struct {
-		live *appsv1.Deployment
-		want bool
-	}{
-		"it runs":                    {made(t, newIcecream()), true},
-		"it has the replicas":        {made(t, newIcecream(scaledTo(5))), false},
-		"it was stopped":             {made(t, newIcecream(scaledTo(0))), false},
-		"it is an orphan":            {made(t, newIcecream(), orphaned), false},
-		"there is no Deployment":     {nil, false},
-		"it is of a former Icecream": {made(t, newIcecream(), func(d *appsv1.Deployment) { d.OwnerReferences[0].UID = "former" }), false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			for _, ice := range []*v1alpha1.Icecream{broken, edited} {
-				if got := Decide(Observed{Now: now, Icecream: ice, Live: test.live}).Scale; (got != nil) != test.want {
-					t.Errorf("scaled: %t", got != nil)
-				}
-			}
-		})
+	words := strings.Join(what, ", or ")
+	if plan.Held.Reason != "" {
+		words = strings.TrimPrefix(fmt.Sprintf("%s; %s: %s: %s", words, plan.Held.State, plan.Held.Reason, plan.Held.Message), "; ")
 	}
-	if got := decided(Observed{Now: now, Icecream: newIcecream(), Live: made(t, newIcecream(scaledTo(0)))}); got != "replicas" {
-		t.Errorf("of one that was stopped and is started, got %s", got)
-	}
+	return cmp.Or(words, "nothing")
 }
 
 // An Icecream costs no more than any other, whatever number of digits or zeros a quantity has, and what the

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"nicoleh.io/k8s-controller/pkg/kit/pace"
 	"nicoleh.io/k8s-controller/pkg/kittest"
 )
 
@@ -40,11 +41,13 @@ func TestDescribe(t *testing.T) {
 	}
 	written := func(live *appsv1.Deployment, failure error) Observed {
 		o := seeing(newIcecream(), live)
-		o.Last = attempt(o.Icecream, failure, 4, 0)
+		o.Last = pace.Attempt{Wish: Decide(Observed{Icecream: o.Icecream}).Wish, Failure: failure, Count: 4, Since: now, At: now}
 		return o
 	}
 	denied := forbidden(`admission webhook "policy.example.com" denied the request: images come from registry.example`)
-	altered := seeing(newIcecream(), admitted(t, newIcecream(), scaled))
+	lowered := deployed(t)
+	scaled(lowered)
+	rolledOut(lowered)
 	broken := seeing(newIcecream(withTemplate(`{"spec": {"containers": [{"name": "icecream", "evn": []}]}}`)), made(t, newIcecream()))
 	second := seeing(newIcecream(), nil)
 	second.Older = newIcecream()
@@ -66,7 +69,7 @@ func TestDescribe(t *testing.T) {
 		{"the Deployment is invalid", written(nil, invalid())},
 		{"the template has an unknown field", broken},
 		{"another client keeps changing the replicas", written(made(t, newIcecream(), scaled), nil)},
-		{"a policy sets fewer replicas", altered},
+		{"a policy sets fewer replicas", seeing(newIcecream(), stripped(lowered))},
 		{"the name is taken by a Deployment without an owner", seeing(newIcecream(), made(t, newIcecream(), foreign))},
 		{"the name is taken by another owner's Deployment", seeing(newIcecream(), made(t, newIcecream(), owned))},
 		{"an older Icecream has the name", second},
@@ -74,7 +77,7 @@ func TestDescribe(t *testing.T) {
 	} {
 		s, _ := Status(situation.o, Decide(situation.o))
 		event := StatusEvent(situation.o.Icecream.Status, s)
-		fmt.Fprintf(&all, "# %s\n%s\n  %s\n", situation.name, verdictOf(s), messageOf(s))
+		fmt.Fprintf(&all, "# %s\n%s\n  %s\n", situation.name, verdictOf(s), ReadyOf(s).Message)
 		if event.Type == corev1.EventTypeWarning {
 			fmt.Fprintf(&all, "  %s %s: %s\n", event.Type, event.Reason, event.Message)
 		}

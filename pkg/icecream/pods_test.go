@@ -7,6 +7,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 	"nicoleh.io/k8s-controller/pkg/kit/kstatus"
@@ -14,36 +16,60 @@ import (
 	"nicoleh.io/k8s-controller/pkg/kittest"
 )
 
-// A Pod counts if it is of a ReplicaSet and has not ended well. From the cache it reads as the whole Pod does.
-func TestWhichPodsCount(t *testing.T) {
-	for name, test := range map[string]struct {
-		edit func(*corev1.Pod)
-		want bool
-	}{
-		"a ready one":                          {func(*corev1.Pod) {}, true},
-		"one that is not ready":                {notReady(time.Minute), true},
-		"one without a node":                   {unschedulable(time.Minute), true},
-		"one that has crashed":                 {recovered(time.Second), true},
-		"one that is being deleted":            {beingDeleted[*corev1.Pod], true},
-		"one that was evicted":                 {hasFailed(time.Second), true},
-		"one that has ended well":              {func(pod *corev1.Pod) { pod.Status.Phase = corev1.PodSucceeded }, false},
-		"one that its ReplicaSet has released": {func(pod *corev1.Pod) { pod.OwnerReferences = nil }, false},
-		"somebody else's, with our labels":     {func(pod *corev1.Pod) { pod.OwnerReferences[0].Kind = "Job" }, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			whole, counts := PodOf(newPod(test.edit), now)
-			if counts != test.want {
-				t.Errorf("counts: %t", counts)
-			}
-			kept, err := StripPod(newPod(test.edit))
-			if err != nil {
-				t.Fatal(err)
-			}
-			fromCache, _ := PodOf(kept.(*corev1.Pod), now)
-			if diff := cmp.Diff(whole, fromCache); diff != "" {
-				t.Errorf("(-whole +from the cache):\n%s", diff)
-			}
-		})
+// newPod returns a Pod of the plain Icecream that has been ready for an hour, as edited.
+func newPod(edits ...func(*corev1.Pod)) *corev1.Pod {
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "parlor", Name: "sundae-1", UID: "uid-of-sundae-1", ResourceVersion: "9",
+			Labels:          map[string]string{LabelIcecream: "sundae"},
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", UID: "9", Controller: ptr.To(true)}},
+		},
+		Spec:   corev1.PodSpec{NodeName: "node-1"},
+		Status: kittest.ReadyStatus(containerName, "registry.example/vanilla:1", now.Add(-time.Hour)),
+	}
+	ofTemplate("7c8b", time.Hour)(pod)
+	for _, edit := range edits {
+		edit(pod)
+	}
+	return pod
+}
+
+// seen returns a Pod of the plain Icecream, as edited and as the controller reads it.
+func seen(edits ...func(*corev1.Pod)) Pod {
+	p, _ := PodOf(newPod(edits...), now)
+	return p
+}
+
+// ofTemplate makes a Pod one of the ReplicaSet of that template.
+func ofTemplate(hash string, age time.Duration) func(*corev1.Pod) {
+	return func(pod *corev1.Pod) {
+		pod.CreationTimestamp = metav1.NewTime(now.Add(-age))
+		pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey] = hash
+		pod.OwnerReferences[0].Name = "sundae-" + hash
+	}
+}
+
+// notReady, unschedulable, hasFailed and cannotPull make a Pod one that has been so for that long.
+func notReady(age time.Duration) func(*corev1.Pod) { return kittest.NotReady(now.Add(-age)) }
+
+func unschedulable(age time.Duration) func(*corev1.Pod) { return kittest.Unschedulable(now.Add(-age)) }
+
+func hasFailed(age time.Duration) func(*corev1.Pod) {
+	return func(pod *corev1.Pod) {
+		notReady(age)(pod)
+		pod.Status.Phase, pod.Status.Reason, pod.Status.Message = corev1.PodFailed, "OutOfcpu", "Node didn't have enough resource: cpu"
+	}
+}
+
+func cannotPull(age time.Duration) func(*corev1.Pod) {
+	return func(pod *corev1.Pod) { notReady(age)(pod); kittest.Waits("ErrImagePull", "denied")(pod) }
+}
+
+// recovered makes a Pod one that is ready again, and whose container was started after a crash that long ago.
+func recovered(age time.Duration) func(*corev1.Pod) {
+	return func(pod *corev1.Pod) {
+		kittest.Ended(1, "Error")(pod)
+		pod.Status.ContainerStatuses[0].State.Running.StartedAt = metav1.NewTime(now.Add(-age))
 	}
 }
 
