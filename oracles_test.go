@@ -144,7 +144,8 @@ func (w *icecreams) watch() {
 		if isMissing && !w.attempted[ice.UID] && !isBroken(ice) {
 			since("nobody has tried to create it", 1500*time.Millisecond)
 		}
-		if reason := readyOf(ice).Reason; w.failed[ice.UID] == ice.Generation && !slices.Contains(append(endedByOthers, v1alpha1.ReasonInvalidSpec), reason) {
+		isOutdated := isMissing || !hasImage(d, ice.Spec.Image)
+		if reason := readyOf(ice).Reason; w.failing != "" && isOutdated && w.failed[ice.UID] == ice.Generation && !slices.Contains(append(endedByOthers, v1alpha1.ReasonInvalidSpec), reason) {
 			since("it cannot be written, and the status does not say so, but "+reason, 8*time.Second)
 		}
 		if !isLive {

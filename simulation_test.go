@@ -534,13 +534,24 @@ func (w *icecreams) deleteDeployment(draw *rand.Rand) string {
 func (w *icecreams) Settle() time.Duration {
 	w.undoing, w.rewriting, w.pinning, w.most, w.refusing, w.denying, w.failing = false, false, 0, 0, 0, 0, ""
 	w.RejectUntil = time.Now()
-	isOver := !w.IsOpen() || w.Draw("hold").IntN(2) == 0
-	for key, obj := range maps.Clone(w.Store.Objects) {
-		if finalizers := obj.GetFinalizers(); slices.Contains(finalizers, hold) && (isOver || key.Resource.Resource != "pods") {
-			changed := obj.DeepCopy()
-			changed.SetFinalizers(slices.DeleteFunc(slices.Clone(finalizers), func(f string) bool { return f == hold }))
-			w.Put(changed)
+	clear(w.failed)
+	release := func(key apiserver.Key, obj interface {
+		runtime.Object
+		metav1.Object
+	},
+	) {
+		if key.Namespace = obj.GetNamespace(); slices.Contains(obj.GetFinalizers(), hold) {
+			obj.SetFinalizers(slices.DeleteFunc(obj.GetFinalizers(), func(f string) bool { return f == hold }))
+			w.Put(obj)
 			w.Delete(key, metav1.DeletePropagationBackground)
+		}
+	}
+	for _, d := range simulation.All[appsv1.Deployment](w.History, w.Store) {
+		release(deploymentKey(d.Name), d.DeepCopy())
+	}
+	if !w.IsOpen() || w.Draw("hold").IntN(2) == 0 {
+		for _, pod := range simulation.All[corev1.Pod](w.History, w.Store) {
+			release(simulation.KeyOf("", "pods", pod.Name), pod.DeepCopy())
 		}
 	}
 	settle := 3 * time.Minute
