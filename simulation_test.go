@@ -508,7 +508,7 @@ func (w *icecreams) policy(draw *rand.Rand) string {
 		w.refusing = simulation.Pick(draw, []int{http.StatusForbidden, http.StatusConflict})
 		return fmt.Sprintf("a quota refuses new Deployments with %d%s", w.refusing, w.deleteDeployment(draw))
 	case "deny": // and somebody asks for that, and for other replicas
-		w.denying = simulation.Pick(draw, []int32{0, 0, 401, 403, 404, 409, 429, 500, 503})
+		w.denying = simulation.Pick(draw, []int32{0, 401, 404, 409, 429, 429, 500, 503})
 		return fmt.Sprintf("a webhook denies %s with %d; 0 is not any more; %s", denied, w.denying, w.edit("denied image", "replicas")(draw))
 	default:
 		clear(w.failed)

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/randfill"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
@@ -82,7 +83,7 @@ func someObserved(data []byte) (o Observed) {
 	}
 	var isOwn bool
 	if fill.Fill(&isOwn); isOwn && o.Live != nil {
-		o.Live.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(o.Icecream, v1alpha1.SchemeGroupVersion.WithKind("Icecream"))}
+		o.Live.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(o.Icecream, schema.GroupVersion(v1alpha1.GroupVersion).WithKind("Icecream"))}
 	}
 	return o
 }
