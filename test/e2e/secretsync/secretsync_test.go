@@ -3,7 +3,6 @@ package secretsync
 import (
 	"context"
 	"encoding/base64"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -22,6 +21,7 @@ const (
 	vault   = "secretsync"
 	share   = "controller.nicoleh.io/secretsync"
 	copied  = "controller.nicoleh.io/secretsync-source-namespace=secretsync"
+	madeFor = "controller.nicoleh.io/secretsync-made-for"
 	unspoke = "correct-horse-" // is part of every value, and must not be disclosed
 )
 
@@ -138,7 +138,7 @@ func TestInstall(t *testing.T) {
 }
 
 // The copies that the sources and the namespaces ask for are there, and nothing else is
-// written. One namespace refuses its copy, and one has a Secret of its own.
+// written. One namespace refuses its copy, and one has a Secret of its own, which is taken over by its label.
 func TestSecretsync(t *testing.T) {
 	t.Parallel()
 	const refusing, taken, echo = "refusing", "taken", "echo"
@@ -147,7 +147,7 @@ func TestSecretsync(t *testing.T) {
 	l := s.n.Lab
 	lab.Kubectl(t, l, "annotate", "namespace", metav1.NamespaceSystem, metav1.NamespacePublic, vault, share+"=yes")
 	lab.Kubectl(t, l, "create", "quota", "none", "--namespace="+refusing, "--hard=secrets=0")
-	lab.Kubectl(t, l, "create", "secret", "generic", "db", "--namespace="+taken)
+	lab.Kubectl(t, l, "create", "secret", "generic", "db", "--namespace="+taken, "--type=kubernetes.io/basic-auth", "--from-literal=username=old", "--from-literal=password=old")
 
 	s.source("db")
 	c := l.StartController(t, "-v=4", "-insecure-bind-address=127.0.0.1:0")
@@ -159,25 +159,28 @@ func TestSecretsync(t *testing.T) {
 	if made := s.accepted(c, began); len(made) != len(teams) {
 		t.Errorf("%d copies took %s", len(teams), made)
 	}
+	lab.Kubectl(t, l, "label", "secret", "db", "--namespace="+taken, copied)
+	all := append([]string{taken}, teams...)
+	s.eventually("db", all...)
 
 	// A change of the source costs one write of each copy, and a restart costs none, also while a
 	// policy warns about each of them and repeats what it was shown.
 	quote(s, "Warn", "object.metadata.namespace in ['team-1', 'team-2']")
 	mark := time.Now()
 	s.rotate("2")
-	s.eventually("db", teams...)
-	eventuallyIdleButFor(s, c, refusing, taken)
+	s.eventually("db", all...)
+	eventuallyIdleButFor(s, c, refusing)
 	c.Stop(t)
 	c.Start(t)
-	eventuallyIdleButFor(s, c, refusing, taken)
-	if made := s.accepted(c, mark); len(made) != len(teams) {
-		t.Errorf("%d copies of a new version took %s", len(teams), made)
+	eventuallyIdleButFor(s, c, refusing)
+	if made := s.accepted(c, mark); len(made) != len(all) {
+		t.Errorf("%d copies of a new version took %s", len(all), made)
 	}
 
 	// An immutable copy is replaced when there is need.
 	lab.Kubectl(t, l, "patch", "secret", "db", "--namespace=team-2", "-p", `{"immutable":true}`)
 	s.rotate("3")
-	s.eventually("db", teams...)
+	s.eventually("db", all...)
 	s.eventuallyTold("db", "Normal CopyReplaced", "team-2", "immutable")
 
 	// A webhook or policy can repeat in its message what it was shown.
@@ -211,108 +214,7 @@ func TestSecretsync(t *testing.T) {
 	lab.Kubectl(t, l, strings.Fields(byHand)[1:]...)
 	s.eventually("db")
 	s.source("db")
-	s.eventually("db", teams...)
-}
-
-// A tool removes the annotation of the source or of namespaces, and sets it again: no copy is ever deleted.
-func TestAnnotationsThatAreRemovedForAMoment(t *testing.T) {
-	t.Parallel()
-	teams := []string{"team-0", "team-1"}
-	s := newSecrets(t, teams...)
-	l := s.n.Lab
-	s.source("db")
-	c := l.StartController(t, "-v=4", "-insecure-bind-address=127.0.0.1:0")
-	s.eventually("db", teams...)
-	mark := time.Now()
-	for n := range 10 {
-		lab.Kubectl(t, l, "annotate", "namespace", teams[n%2], share+"-")
-		lab.Kubectl(t, l, "annotate", "secret", "db", "--namespace="+vault, share+"-")
-		time.Sleep(time.Duration(n) * 100 * time.Millisecond)
-		lab.Kubectl(t, l, "annotate", "namespace", teams[n%2], share+"=")
-		lab.Kubectl(t, l, "annotate", "secret", "db", "--namespace="+vault, share+"=*")
-	}
-	lab.Kubectl(t, l, "annotate", "namespace", teams[0], share+"-")
-	s.eventuallyToldAbout("Namespace", teams[0], "MarkMissing", "kubectl delete secrets --namespace="+teams[0])
-	s.rotate("2")
-	s.n.Eventually(t, "the other copy is rotated", func(context.Context) error {
-		if made := s.accepted(c, mark); len(made.In(teams[1])) == 0 {
-			return errors.New("it is not")
-		}
-		return nil
-	})
-	if made := s.accepted(c, mark); len(made) != 1 || made[0].Verb != "patch" {
-		t.Errorf("the controller made %s", made)
-	}
-	lab.Kubectl(t, l, "annotate", "namespace", teams[0], share+"=")
-	s.eventually("db", teams...)
-	lab.Kubectl(t, l, "annotate", "namespace", teams[0], "--overwrite", share+"=false")
-	s.eventually("db", teams[1])
-	requireUntold(s, c)
-}
-
-// A rotation that a policy refuses is told with the name of the policy, and without its words.
-func TestARefusedRotation(t *testing.T) {
-	t.Parallel()
-	s := newSecrets(t, "team-0")
-	s.source("db")
-	c := s.n.Lab.StartController(t, "-v=4", "-insecure-bind-address=127.0.0.1:0")
-	s.eventually("db", "team-0")
-	quote(s, "Deny", "object.metadata.namespace == 'team-0'")
-	s.rotate("2")
-	const why = "updating the copy: ValidatingAdmissionPolicy 'indiscreet-deny' with binding 'indiscreet-deny' denied request"
-	s.eventuallyTold("db", "Warning CopyFailed", "team-0", why)
-	if !strings.Contains(c.Log(), why) {
-		t.Error("the log does not say so")
-	}
-	requireUntold(s, c)
-}
-
-// Secrets of another tool are taken over by their label, and the documented clean-up deletes the
-// copies and nothing else.
-func TestAdoptionAndCleanUp(t *testing.T) {
-	t.Parallel()
-	teams := []string{"team-0", "team-1"}
-	s := newSecrets(t, teams...)
-	l := s.n.Lab
-	s.source("registry")
-	for _, team := range teams { // as kubernetes-replicator leaves them
-		lab.Kubectl(t, l, "create", "secret", "generic", "registry", "--namespace="+team, "--type=kubernetes.io/basic-auth", "--from-literal=username=old", "--from-literal=password=old")
-		lab.Kubectl(t, l, "annotate", "secret", "registry", "--namespace="+team, "replicator.v1.mittwald.de/replicated-from-version=1",
-			corev1.LastAppliedConfigAnnotation+`={"data":{"password":"b2xk"}}`)
-	}
-	lab.Kubectl(t, l, "create", "secret", "generic", "theirs", "--namespace=team-0")
-	lab.Kubectl(t, l, "label", "secret", "theirs", "--namespace=team-0", copied)
-	c := l.StartController(t, "-v=4", "-insecure-bind-address=127.0.0.1:0")
-	s.eventuallyTold("registry", "Warning ErrResourceExists", "team-1", "already exists")
-	for _, team := range teams {
-		lab.Kubectl(t, l, "label", "secret", "registry", "--namespace="+team, copied)
-	}
-	s.eventually("registry", teams...)
-	for _, team := range teams {
-		taken, err := l.Kube.CoreV1().Secrets(team).Get(t.Context(), "registry", metav1.GetOptions{})
-		if err != nil || len(taken.Annotations) != 1 {
-			t.Errorf("the Secret in %s has the annotations %v: %v", team, taken.Annotations, err)
-		}
-	}
-
-	// A source is created empty and filled later, and is empty again for a moment. Somebody removes
-	// the data of a copy.
-	s.source("filled", func(secret *corev1.Secret) { secret.Type, secret.Data = corev1.SecretTypeOpaque, nil })
-	for _, change := range []struct{ namespace, patch string }{
-		{vault, `[{"op":"add","path":"/data","value":{"password":"b25l"}}]`},
-		{vault, `[{"op":"remove","path":"/data"}]`},
-		{vault, `[{"op":"add","path":"/data","value":{"password":"dHdv"}}]`},
-		{teams[0], `[{"op":"remove","path":"/data"}]`},
-	} {
-		s.eventually("filled", teams...)
-		lab.Kubectl(t, l, "patch", "secret", "filled", "--namespace="+change.namespace, "--type=json", "-p", change.patch)
-	}
-	s.eventually("filled", teams...)
-	lab.Kubectl(t, l, "annotate", "--overwrite", "secret", "--all", "--namespace="+vault, share+"=false")
-	s.eventually("registry")
-	s.eventually("filled")
-	lab.Kubectl(t, l, "get", "secret", "theirs", "--namespace=team-0")
-	requireUntold(s, c)
+	s.eventually("db", all...)
 }
 
 // eventuallyToldAbout waits for a Warning about an object, and returns the command that it ends with.
