@@ -102,12 +102,12 @@ test-all: test test-side-by-side test-e2e ## All of them
 .PHONY: test-side-by-side
 test-side-by-side: ## Most of them, four at a time
 	$(MAKE) --jobs=4 $(if $(filter output-sync,$(.FEATURES)),--output-sync) \
-		faults test-api test-remove test-new test-race test-install test-local-cluster test-monitoring
+		test-api test-remove test-new test-race test-install test-local-cluster test-monitoring
 
 .PHONY: test-race
 test-race: ## Tests that need no cluster, with the race detector
 	SIM_SEEDS=10 $(call go_test,.) -race -timeout 20m . $(packages)
-	$(call go_test,test) -race $$(go list -C test ./... | grep -v -e /e2e -e /apichange -e /faults$$ -e /fidelity -e /monitoring)
+	$(call go_test,test) -race $$(go list -C test ./... | grep -v -e /e2e -e /apichange -e /fidelity -e /monitoring)
 
 .PHONY: test-local-cluster
 test-local-cluster: local-cluster ## Tests of the local cluster
@@ -118,11 +118,6 @@ test-local-cluster: local-cluster ## Tests of the local cluster
 .PHONY: test-e2e
 test-e2e: local-cluster ## Tests of the controllers on a local cluster
 	$(call go_test,test) -count=1 -p 2 -timeout 30m $$(go list -C test ./... | grep -e /e2e -e /fidelity)
-
-# With TESTFLAGS=-v, it logs how much of its budget each scenario uses.
-.PHONY: faults
-faults: local-cluster ## Let things go wrong on the local cluster (FULL=1: also 50,000 Pods)
-	$(call go_test,test) -count=1 -timeout $(if $(FULL),8h,30m) ./faults/...
 
 .PHONY: test-install
 test-install: local-cluster ## Install from install.yaml, a kustomization and the chart on a local cluster

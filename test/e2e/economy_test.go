@@ -57,6 +57,9 @@ func TestEconomy(t *testing.T) {
 		t.Errorf("%d statuses took %d writes: %s", icecreams+1, len(statuses), statuses)
 	}
 	requireAtMost(t, 2, "requests for events", made.Resource("events"))
+	if said := strings.Count(c.Log(), `"Placement changed"`); said < icecreams {
+		t.Errorf("the log says %d times where Pods run", said)
+	}
 
 	// A change of each Pod that makes no difference to a status costs nothing.
 	mark := time.Now()
@@ -137,9 +140,6 @@ func allReady(ctx context.Context, n *lab.Namespace, want int) error {
 	}
 	return nil
 }
-
-// isCreated reports whether a request created an object.
-func isCreated(e *cluster.AuditEvent) bool { return e.Verb == "create" && e.Code == 201 }
 
 // isNotWatch reports whether a request is anything other than a watch.
 func isNotWatch(e *cluster.AuditEvent) bool { return e.Verb != "watch" }

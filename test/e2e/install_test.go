@@ -7,98 +7,73 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"nicoleh.io/k8s-controller/test/lab"
 )
 
-// Installed with one command, updated while users are at work, and gone again without taking
-// anything along. The policies that come with it refuse nothing that the cluster's own policies
-// add to Deployments.
+// Installed with one command, updated while users are at work, and gone again without taking anything along. The
+// policies that come with it refuse nothing that the cluster's own policies add to Deployments. For other ways to
+// install it, see hack/tools/charts/install.
 func TestInstall(t *testing.T) {
 	t.Parallel()
-	for _, tt := range []struct {
-		name      string
-		install   func(t *testing.T, l *lab.Lab)
-		update    func(t *testing.T, l *lab.Lab)
-		uninstall func(t *testing.T, l *lab.Lab)
-	}{{
-		name: "kubectl",
-		install: func(t *testing.T, l *lab.Lab) {
-			lab.Kubectl(t, l, "apply", "--warnings-as-errors", "-f", l.Path("artifacts/install.yaml"))
-			// The same with kustomize. While Kubernetes is still writing the status of
-			// what is new, the two states that are compared may differ in that.
-			lab.Eventually(t, "kustomize makes no difference", func() error {
-				difference, err := l.TryKubectl(t.Context(), "", "diff", "-k", l.Path("artifacts"))
-				if err != nil {
-					return fmt.Errorf("%w\n%.2000s", err, difference)
-				}
-				return nil
-			})
-		},
-		update: func(t *testing.T, l *lab.Lab) {
-			// kubectl refuses that within a second of the last one.
-			lab.Eventually(t, "the rollout is restarted", func() error {
-				_, err := l.TryKubectl(t.Context(), "", "-n", lab.SystemNamespace, "rollout", "restart", "deployment/k8s-controller")
-				return err
-			})
-		},
-		uninstall: func(t *testing.T, l *lab.Lab) {
-			lab.Kubectl(t, l, "-n", lab.SystemNamespace, "delete", "deployment/k8s-controller")
-		},
-	}, {
-		name: "helm",
-		install: func(t *testing.T, l *lab.Lab) {
-			l.Helm(t, "install", "k8s-controller", "charts/k8s-controller", "--namespace", lab.SystemNamespace, "--create-namespace")
-		},
-		update: func(t *testing.T, l *lab.Lab) {
-			l.Helm(t, "upgrade", "k8s-controller", "charts/k8s-controller", "--namespace", lab.SystemNamespace, "--reuse-values", "--set", "flags.v=2", "--set", "podAnnotations.updated=now")
-		},
-		uninstall: func(t *testing.T, l *lab.Lab) {
-			l.Helm(t, "uninstall", "k8s-controller", "--namespace", lab.SystemNamespace)
-		},
-	}} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			seed := uint64(time.Now().UnixNano())
-			t.Logf("the seed is %d", seed)
-			l := NewLab(t, lab.Options{Bare: true})
-			tt.install(t, l)
-			pods := l.RunPods(t)
-			pods.RequireRolledOut(t)
-			n := l.NewNamespace(t)
-			startAdditions(t, n)
+	l := NewLab(t, lab.Options{Bare: true})
+	lab.Kubectl(t, l, "apply", "--warnings-as-errors", "-f", l.Path("artifacts/install.yaml"))
+	pods := l.RunPods(t)
+	pods.RequireRolledOut(t)
+	n := l.NewNamespace(t)
+	startAdditions(t, n)
 
-			const icecreams, edits, updates = 20, 3, 2
-			wait := startUsers(t, n, icecreams, edits, seed)
-			for range updates {
-				tt.update(t, l)
-				pods.RequireRolledOut(t)
-			}
-			final := wait()
-			if t.Failed() {
+	const icecreams, updates = 20, 2
+	specs, updated := createAll(t, n, icecreams), make(chan struct{})
+	var users sync.WaitGroup
+	t.Cleanup(users.Wait)
+	users.Go(func() {
+		for edit := 1; ; edit++ {
+			editAll(t, n, specs, edit)
+			select {
+			case <-updated:
 				return
+			case <-t.Context().Done():
+				return
+			case <-time.After(time.Second):
 			}
-			n.Eventually(t, "all are Ready", func(ctx context.Context) error { return allReady(ctx, n, icecreams) })
-			requireAsSpecified(t, n, final)
-			for i, term := range termsOf(t, l.Requests(t), lease) {
-				t.Logf("term %d: %s, for %s", i+1, term.Agent, term.Last.Sub(term.Began).Round(time.Millisecond))
-			}
-			requireCreatedOnce(t, n)
-
-			pods.RequireMetrics(t, fmt.Sprintf(`",ready="True",reason="Available"} %d`, icecreams))
-			requireRoles(t, n)
-
-			if err := l.LearnPrivileges(); err != nil {
-				t.Error(err)
-			}
-			tt.uninstall(t, l)
-			n.Eventually(t, "no controller runs", func(context.Context) error { return noneRuns(pods) })
-			if err := allReady(t.Context(), n, icecreams); err != nil {
-				t.Errorf("without a controller: %v", err)
-			}
+		}
+	})
+	for range updates {
+		// kubectl refuses that within a second of the last one.
+		lab.Eventually(t, "the rollout is restarted", func() error {
+			_, err := l.TryKubectl(t.Context(), "", "-n", lab.SystemNamespace, "rollout", "restart", "deployment/k8s-controller")
+			return err
 		})
+		pods.RequireRolledOut(t)
+	}
+	close(updated)
+	users.Wait()
+	n.Eventually(t, "all are Ready", func(ctx context.Context) error { return allReady(ctx, n, icecreams) })
+	requireAsSpecified(t, n, specs)
+	for i, term := range termsOf(t, l.Requests(t), lease) {
+		t.Logf("term %d: %s, for %s", i+1, term.Agent, term.Last.Sub(term.Began).Round(time.Millisecond))
+	}
+	requireCreatedOnce(t, n)
+
+	pods.RequireMetrics(t, fmt.Sprintf(`",ready="True",reason="Available"} %d`, icecreams))
+	requireRoles(t, n)
+
+	if err := l.LearnPrivileges(); err != nil {
+		t.Error(err)
+	}
+	lab.Kubectl(t, l, "-n", lab.SystemNamespace, "delete", "deployment/k8s-controller")
+	n.Eventually(t, "no controller runs", func(context.Context) error {
+		if left := len(pods.Controllers()); left > 0 {
+			return fmt.Errorf("%d run", left)
+		}
+		return nil
+	})
+	if err := allReady(t.Context(), n, icecreams); err != nil {
+		t.Errorf("without a controller: %v", err)
 	}
 }
 
@@ -118,14 +93,6 @@ func startAdditions(t *testing.T, n *lab.Namespace) {
 		}
 		return err
 	})
-}
-
-// noneRuns returns nil if no controller of the Pods runs.
-func noneRuns(pods *lab.Kubelet) error {
-	if left := len(pods.Controllers()); left > 0 {
-		return fmt.Errorf("%d run", left)
-	}
-	return nil
 }
 
 // requireRoles requires that the usual roles in a namespace are good for Icecreams,

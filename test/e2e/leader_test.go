@@ -11,7 +11,6 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/hack/local-cluster/cluster"
@@ -27,76 +26,88 @@ const lease = "k8s-controller"
 // default.
 var elect = []string{"-leader-elect", "-leader-elect-lease-duration=20s", "-leader-elect-renew-deadline=18s"}
 
-// A leader that was frozen for longer than its lease does not know that when it resumes
-// in the middle of its work. It must not write anything any more.
-func TestLeaderThatWasStoppedIsDeposed(t *testing.T) {
+// A leader that is frozen, or cut off, for longer than its lease is deposed in the middle of its work. It must not
+// write anything any more.
+func TestLeaderThatIsDeposed(t *testing.T) {
 	t.Parallel()
-	n := NewQuietNamespace(t)
-	flags := append([]string{"-workers=20"}, elect...)
-	first := n.StartController(t, flags...)
-	eventuallyLeads(t, n, first)
-	second := n.StartController(t, flags...)
-	eventuallyReadyToLead(t, n, second)
+	for _, row := range []struct {
+		name       string
+		stop       func(t *testing.T, leader *lab.Controller, link *lab.Link)
+		resume     func(t *testing.T, leader *lab.Controller, link *lab.Link)
+		endsBefore bool // whether it notices before it resumes
+	}{
+		{
+			name:   "frozen",
+			stop:   func(t *testing.T, leader *lab.Controller, _ *lab.Link) { signal(t, leader, syscall.SIGSTOP) },
+			resume: func(t *testing.T, leader *lab.Controller, _ *lab.Link) { signal(t, leader, syscall.SIGCONT) },
+		},
+		{
+			name:       "cut off",
+			stop:       func(_ *testing.T, _ *lab.Controller, link *lab.Link) { link.Cut() },
+			resume:     func(_ *testing.T, _ *lab.Controller, link *lab.Link) { link.Mend() },
+			endsBefore: true,
+		},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			n, link := NewQuietNamespace(t), &lab.Link{}
+			flags := append([]string{"-workers=20"}, elect...)
+			first := n.StartControllerOver(t, link, flags...)
+			eventuallyLeads(t, n, first)
+			second := n.StartController(t, flags...)
+			eventuallyReadyToLead(t, n, second)
 
-	// The leader is busy when it is frozen, and would have much to do when it resumes.
-	const icecreams = 60
-	for i := range icecreams {
-		n.Create(t, icecreamName(i), v1alpha1.IcecreamSpec{})
+			// The leader is busy when it is stopped, and would have much to do when it resumes.
+			const icecreams = 60
+			for i := range icecreams {
+				n.Create(t, icecreamName(i), v1alpha1.IcecreamSpec{})
+			}
+			row.stop(t, first, link)
+			n.Eventually(t, "all are Ready", func(ctx context.Context) error { return allReady(ctx, n, icecreams) })
+			if err := leads(t, n, second); err != nil {
+				t.Error(err)
+			}
+			for i := range icecreams {
+				patchIcecream(t, n, icecreamName(i), `{"spec":{"replicas":2}}`)
+			}
+			requireEnded := func() {
+				if last := first.Fails(t); !strings.Contains(last, "leadership lost") {
+					t.Errorf("the last line of its log is %q", last)
+				}
+			}
+			if row.endsBefore {
+				requireEnded()
+			}
+			resumed := time.Now()
+			row.resume(t, first, link)
+			if !row.endsBefore {
+				requireEnded()
+			}
+			n.Eventually(t, "all are Ready", func(ctx context.Context) error { return allReady(ctx, n, icecreams) })
+			if made := requestsOf(t, n).Since(resumed).Where(isFrom(first)).Where(lab.IsWork); len(made) > 0 {
+				t.Errorf("after it was deposed, it made %s", made)
+			}
+			if terms := termsOf(t, n.Requests(t), lease); len(terms) != 2 {
+				t.Errorf("there were %d terms, want 2", len(terms))
+			}
+			requireCreatedOnce(t, n)
+			first.Start(t) // as the kubelet would
+		})
 	}
-	signal(t, first, syscall.SIGSTOP)
-	n.Controller = second
-	n.Eventually(t, "all are Ready", func(ctx context.Context) error { return allReady(ctx, n, icecreams) })
-	if err := leads(t, n, second); err != nil {
-		t.Error(err)
-	}
-	for i := range icecreams {
-		patchIcecream(t, n, icecreamName(i), `{"spec":{"replicas":2}}`)
-	}
-	thawed := time.Now()
-	signal(t, first, syscall.SIGCONT)
-	if last := first.Fails(t); !strings.Contains(last, "leadership lost") {
-		t.Errorf("the last line of its log is %q", last)
-	}
-	t.Logf("it ended %s after it resumed", time.Since(thawed).Round(time.Millisecond))
-	if made := requestsOf(t, n).Since(thawed).Where(isFrom(first)).Where(lab.IsWork); len(made) > 0 {
-		t.Errorf("after it was deposed, it made %s", made)
-	}
-	n.Eventually(t, "all are Ready", func(ctx context.Context) error { return allReady(ctx, n, icecreams) })
-	if terms := termsOf(t, n.Requests(t), lease); len(terms) != 2 {
-		t.Errorf("there were %d terms, want 2", len(terms))
-	}
-	first.Start(t) // as the kubelet would
 }
 
-// If someone deletes the lease, the leader creates it again. If another process takes it, the
-// leader ends at its next renewal.
-func TestLeaseThatOthersWrite(t *testing.T) {
+// If someone deletes the lease, the leader creates it again.
+func TestLeaseThatIsDeleted(t *testing.T) {
 	t.Parallel()
 	n := NewQuietNamespace(t)
 	c := n.StartController(t, elect...)
 	eventuallyLeads(t, n, c)
-	leases := n.Lab.Kube.CoordinationV1().Leases(n.Name)
-	if err := leases.Delete(t.Context(), lease, metav1.DeleteOptions{}); err != nil {
+	if err := n.Lab.Kube.CoordinationV1().Leases(n.Name).Delete(t.Context(), lease, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	eventuallyLeads(t, n, c)
 	n.Create(t, "vanilla", v1alpha1.IcecreamSpec{})
 	n.EventuallyReady(t, "vanilla")
-
-	if _, err := leases.Patch(t.Context(), lease, types.MergePatchType, []byte(`{"spec":{"holderIdentity":"somebody"}}`), metav1.PatchOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	taken := time.Now()
-	if last := c.Fails(t); !strings.Contains(last, "leadership lost: another process holds the Lease") {
-		t.Errorf("the last line of its log is %q", last)
-	}
-	t.Logf("it ended %s after the lease was taken", time.Since(taken).Round(time.Millisecond))
-	c.Start(t) // as the kubelet would
-	n.Create(t, "chocolate", v1alpha1.IcecreamSpec{})
-	n.EventuallyReady(t, "chocolate")
-	if waited := time.Since(taken); waited < 20*time.Second {
-		t.Errorf("it led again after %s, while somebody's lease lasted", waited.Round(time.Millisecond))
-	}
 }
 
 // When other service accounts fill the priority level that they share with the controllers,

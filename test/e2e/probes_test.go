@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
-	"nicoleh.io/k8s-controller/test/faults/fault"
+	"nicoleh.io/k8s-controller/test/lab"
 )
 
 // A restart does not help against an API server that does not answer, so the probes succeed.
@@ -17,8 +17,8 @@ import (
 func TestProbesWithoutAPIServer(t *testing.T) {
 	t.Parallel()
 	n := NewQuietNamespace(t)
-	faults := &fault.Set{}
-	c := n.StartControllerThrough(t, faults.Handler, "-bind-address=127.0.0.1:0", "-stuck-after=3s")
+	link := &lab.Link{}
+	c := n.StartControllerOver(t, link, "-bind-address=127.0.0.1:0", "-stuck-after=3s")
 	n.Create(t, "vanilla", v1alpha1.IcecreamSpec{})
 	n.EventuallyReady(t, "vanilla")
 	eventuallyIdle(t, n, c)
@@ -28,7 +28,7 @@ func TestProbesWithoutAPIServer(t *testing.T) {
 	if made := n.Lab.Requests(t).By(c.User).Since(mark).Where(isNotWatch); len(made) > 0 {
 		t.Errorf("the probes cost the API server %s", made)
 	}
-	faults.Add(fault.Rule{Effect: fault.HangBefore})
+	link.Cut()
 	n.Consistently(t, "the API server does not answer, and the probes succeed", 10*time.Second, func(context.Context) error {
 		requireProbes(t, c, http.StatusOK, http.StatusOK)
 		return nil
@@ -39,18 +39,9 @@ func TestProbesWithoutAPIServer(t *testing.T) {
 func TestProbesWithStuckWorker(t *testing.T) {
 	t.Parallel()
 	n := NewQuietNamespace(t)
-	release := make(chan struct{})
-	c := n.StartControllerThrough(t, func(apiServer http.Handler) http.Handler {
-		return http.HandlerFunc(func(out http.ResponseWriter, in *http.Request) {
-			if in.Method == http.MethodPost && strings.HasSuffix(in.URL.Path, "/deployments") {
-				select {
-				case <-release:
-				case <-in.Context().Done():
-				}
-			}
-			apiServer.ServeHTTP(out, in)
-		})
-	}, "-bind-address=127.0.0.1:0", "-stuck-after=3s")
+	link := &lab.Link{Only: func(in *http.Request) bool { return strings.HasSuffix(in.URL.Path, "/deployments/vanilla") }}
+	link.Cut()
+	c := n.StartControllerOver(t, link, "-bind-address=127.0.0.1:0", "-stuck-after=3s")
 	n.Create(t, "vanilla", v1alpha1.IcecreamSpec{})
 	n.Eventually(t, "/livez fails", func(context.Context) error {
 		if code, body := c.Get(t, "/livez", ""); code != http.StatusInternalServerError || !strings.Contains(body, "[-]icecream failed") {
@@ -59,7 +50,7 @@ func TestProbesWithStuckWorker(t *testing.T) {
 		return nil
 	})
 	requireProbes(t, c, http.StatusInternalServerError, http.StatusOK)
-	close(release)
+	link.Mend()
 	n.Eventually(t, "/livez succeeds", func(context.Context) error {
 		if code, body := c.Get(t, "/livez", ""); code != http.StatusOK {
 			return fmt.Errorf("it answers %d: %s", code, body)

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nicoleh.io/k8s-controller/hack/local-cluster/cluster"
@@ -18,45 +17,68 @@ import (
 	"nicoleh.io/k8s-controller/test/lab"
 )
 
-// When the CustomResourceDefinition is deleted, and created again later, the controller
-// recovers on its own. Until then its log says what it lacks.
-func TestDefinitionMadeAnew(t *testing.T) {
+// What the controller needs is taken from it, and given back later. It recovers on its own. Until then, its log says
+// what it lacks, its metrics show which cache is cut off, and its probes succeed.
+func TestWhatIsMissingForAWhile(t *testing.T) {
 	t.Parallel()
-	l := NewLab(t, lab.Options{})
-	c := l.StartController(t, "-bind-address=127.0.0.1:0", "-insecure-bind-address=127.0.0.1:0")
-	n := l.NewNamespace(t)
-	n.Controller = c
-	n.Create(t, "vanilla", v1alpha1.IcecreamSpec{})
-	n.EventuallyReady(t, "vanilla")
+	for _, row := range []struct {
+		name string
+		// take takes it, and returns what gives it back.
+		take  func(t *testing.T, l *lab.Lab) (give func())
+		words string // of the log
+	}{
+		{"the CustomResourceDefinition", deleteDefinition, "could not find the requested resource"},
+		{"a permission", revokePermission, "is forbidden"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			l := NewLab(t, lab.Options{})
+			c := l.StartController(t, "-bind-address=127.0.0.1:0", "-insecure-bind-address=127.0.0.1:0")
+			n := l.NewNamespace(t)
+			n.Controller = c
+			n.Create(t, "vanilla", v1alpha1.IcecreamSpec{})
+			n.EventuallyReady(t, "vanilla")
+			if err := l.LearnPrivileges(); err != nil {
+				t.Fatal(err)
+			}
 
-	crd := l.Path(crdFile)
-	n.Kubectl(t, "delete", "-f", crd)
-	eventuallyFailsToWatch(t, n, "could not find the requested resource")
-	requireProbes(t, c, http.StatusOK, http.StatusOK)
+			give := row.take(t, l)
+			eventuallyFailsToWatch(t, n, row.words)
+			version, edits := cacheVersion(t, c, "icecreams"), 0
+			n.Consistently(t, "the cache does not learn of edits", 5*time.Second, func(ctx context.Context) error {
+				edits++
+				_, _ = n.TryKubectl(ctx, "", "annotate", "--overwrite", "icecream", "vanilla", "edits="+strconv.Itoa(edits)) // without the definition, there is none
+				if now := cacheVersion(t, c, "icecreams"); now != version {
+					return fmt.Errorf("its version was %v, and is %v", version, now)
+				}
+				return nil
+			})
+			requireProbes(t, c, http.StatusOK, http.StatusOK)
 
-	n.Kubectl(t, "apply", "-f", crd)
-	n.Kubectl(t, "wait", `--for=jsonpath={.status.conditions[?(@.type=="Established")].status}=True`, "crd/icecreams.controller.nicoleh.io")
-	established := time.Now()
-	n.Create(t, "chocolate", v1alpha1.IcecreamSpec{})
-	eventuallyHasDeployment(t, n, "chocolate")
-	requireRecoveredSoon(t, established)
-	n.EventuallyReady(t, "chocolate")
+			give()
+			given := time.Now()
+			created := n.Create(t, "chocolate", v1alpha1.IcecreamSpec{})
+			eventuallyHasDeployment(t, n, "chocolate")
+			if took := time.Since(given); took > time.Minute { // client-go's longest back-off
+				t.Errorf("it recovered only after %s", took.Round(time.Second))
+			}
+			n.EventuallyReady(t, "chocolate")
+			eventuallyHear(t, n, created.ResourceVersion)
+		})
+	}
 }
 
-// When a permission is revoked, and granted again later, the controller recovers on its
-// own. Until then, its log says what it lacks, and its metrics show which cache is cut off.
-func TestPermissionRevokedAndGrantedAgain(t *testing.T) {
-	t.Parallel()
-	l := NewLab(t, lab.Options{})
-	c := l.StartController(t, "-bind-address=127.0.0.1:0", "-insecure-bind-address=127.0.0.1:0")
-	n := l.NewNamespace(t)
-	n.Controller = c
-	n.Create(t, "vanilla", v1alpha1.IcecreamSpec{})
-	n.EventuallyReady(t, "vanilla")
-	if err := l.LearnPrivileges(); err != nil {
-		t.Fatal(err)
+func deleteDefinition(t *testing.T, l *lab.Lab) (give func()) {
+	t.Helper()
+	lab.Kubectl(t, l, "delete", "-f", l.Path(crdFile))
+	return func() {
+		lab.Kubectl(t, l, "apply", "-f", l.Path(crdFile))
+		lab.Kubectl(t, l, "wait", `--for=jsonpath={.status.conditions[?(@.type=="Established")].status}=True`, "crd/icecreams.controller.nicoleh.io")
 	}
+}
 
+func revokePermission(t *testing.T, l *lab.Lab) (give func()) {
+	t.Helper()
 	bindings := l.Kube.RbacV1().ClusterRoleBindings()
 	binding, err := bindings.Get(t.Context(), lab.ServiceAccount, metav1.GetOptions{})
 	if err != nil {
@@ -65,28 +87,35 @@ func TestPermissionRevokedAndGrantedAgain(t *testing.T) {
 	if err := bindings.Delete(t.Context(), binding.Name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	outage(t, l, time.Second) // this ends the watches, which would otherwise go on without permission
-	eventuallyFailsToWatch(t, n, "is forbidden")
-	version, edits := cacheVersion(t, c, "icecreams"), 0
-	n.Consistently(t, "the cache does not learn of edits", 5*time.Second, func(context.Context) error {
-		edits++
-		n.Kubectl(t, "annotate", "--overwrite", "icecream", "vanilla", "edits="+strconv.Itoa(edits))
-		if now := cacheVersion(t, c, "icecreams"); now != version {
-			return fmt.Errorf("its version was %v, and is %v", version, now)
+	outage(t, l) // This ends the watches, which would otherwise go on without permission.
+	return func() {
+		binding.ResourceVersion = ""
+		if _, err := bindings.Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
 		}
-		return nil
-	})
-	requireProbes(t, c, http.StatusOK, http.StatusOK)
-
-	recreated := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: binding.Name, Labels: binding.Labels}, RoleRef: binding.RoleRef, Subjects: binding.Subjects}
-	if recreated, err = bindings.Create(t.Context(), recreated, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
 	}
-	granted := time.Now()
-	n.Create(t, "chocolate", v1alpha1.IcecreamSpec{})
-	eventuallyHasDeployment(t, n, "chocolate")
-	requireRecoveredSoon(t, granted)
-	eventuallyHear(t, n, recreated.ResourceVersion)
+}
+
+// The API server is killed in the middle of the work, and comes back. In the end, everything is as users have asked,
+// no Deployment was made twice, and the controller comes to rest.
+func TestAPIServerIsKilled(t *testing.T) {
+	t.Parallel()
+	l := NewLab(t, lab.Options{})
+	n := l.NewNamespace(t)
+	n.Controller = l.StartController(t)
+	const icecreams = 10
+	specs := createAll(t, n, icecreams)
+	isReady := func(ctx context.Context) error { return allReady(ctx, n, icecreams) }
+	n.Eventually(t, "all are Ready", isReady)
+	for edit := range 5 {
+		editAll(t, n, specs, edit+1)
+	}
+	outage(t, l)
+	n.Eventually(t, "all are Ready", isReady)
+	eventuallyIdle(t, n, n.Controller)
+	requireAsSpecified(t, n, specs)
+	requireCreatedOnce(t, n)
+	requireAtMost(t, 60, "requests", requestsOf(t, n).Where(isNotWatch))
 }
 
 // eventuallyHear waits until all caches of the controller are as new as that resource version.
@@ -136,24 +165,13 @@ func eventuallyFailsToWatch(t *testing.T, n *lab.Namespace, words string) {
 	})
 }
 
-// requireRecoveredSoon requires that the controller has recovered within client-go's longest
-// back-off since the cause was removed.
-func requireRecoveredSoon(t *testing.T, since time.Time) {
-	t.Helper()
-	took := time.Since(since)
-	t.Logf("it recovered after %s", took.Round(time.Millisecond))
-	if took > time.Minute {
-		t.Errorf("it recovered only after %s", took.Round(time.Second))
-	}
-}
-
-// outage kills the API server and, after that long, starts it again.
-func outage(t *testing.T, l *lab.Lab, while time.Duration) {
+// outage kills the API server, and starts it again a second later.
+func outage(t *testing.T, l *lab.Lab) {
 	t.Helper()
 	if err := l.KillComponent(cluster.APIServer); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(while)
+	time.Sleep(time.Second)
 	if err := l.StartComponent(t.Context(), cluster.APIServer); err != nil {
 		t.Fatal(err)
 	}

@@ -15,14 +15,8 @@ import (
 
 const modulePath = "nicoleh.io/k8s-controller"
 
-// BuildController builds the controller and returns the path of the binary. The flags are
-// passed to go build, such as -race. The caller must call remove to delete the binary.
-func BuildController(ctx context.Context, flags ...string) (path string, remove func() error, err error) {
-	return Build(ctx, ".", ".", flags...)
-}
-
-// Build builds a program of one of the repository's modules, which is in directory module, as
-// BuildController builds the controller.
+// Build builds a program of one of the repository's modules, which is in directory module, and returns the path of the
+// binary. The flags are passed to go build, such as -race. The caller must call remove to delete the binary.
 func Build(ctx context.Context, module, program string, flags ...string) (path string, remove func() error, err error) {
 	root, err := repository()
 	if err != nil {

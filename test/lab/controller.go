@@ -75,21 +75,27 @@ func (l *Lab) StartController(t testing.TB, flags ...string) *Controller {
 // The controller stops at the end of the test; see [Lab.StartController].
 func (n *Namespace) StartController(t testing.TB, flags ...string) *Controller {
 	t.Helper()
+	return n.start(t, func(kubeconfig string) string { return kubeconfig }, flags...)
+}
+
+// start starts a controller that is restricted to the namespace. edited returns the path of the kubeconfig to use in
+// place of that of its account.
+func (n *Namespace) start(t testing.TB, edited func(kubeconfig string) string, flags ...string) *Controller {
+	t.Helper()
 	if err := n.grant(t.Context()); err != nil {
 		t.Fatalf("granting the controller its Role: %v", err)
 	}
-	c, err := n.Lab.NewController(t.Context(), n.Name, n.Lab.program.Account, append(n.flags(), flags...)...)
+	account := n.Lab.program.Account
+	kubeconfig, err := n.Lab.ServiceAccountKubeconfig(t.Context(), n.Name, account)
 	if err != nil {
 		t.Fatal(err)
 	}
+	all := []string{"-kubeconfig=" + edited(kubeconfig), "-namespace=" + n.Name, "-leader-elect-resource-namespace=" + n.Name}
+	c := n.Lab.NewControllerWith(append(all, flags...)...)
+	c.User = "system:serviceaccount:" + n.Name + ":" + account
 	n.Controller = c
 	c.StartForTest(t)
 	return c
-}
-
-// flags restrict a controller, with its Lease, to the namespace.
-func (n *Namespace) flags() []string {
-	return []string{"-namespace=" + n.Name, "-leader-elect-resource-namespace=" + n.Name}
 }
 
 // NewController returns a controller that runs under the given service account. It does

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"sync"
@@ -192,18 +190,4 @@ func (k *Kubelet) start(ctx context.Context, pod *corev1.Pod) (*Controller, erro
 		"-kubeconfig="+kubeconfig, "-leader-elect-resource-namespace="+pod.Namespace, "-bind-address=127.0.0.1:0")
 	err = c.Launch()
 	return c, err
-}
-
-// Helm runs the version of helm that hack/tools/go.mod pins, as an administrator, and
-// returns its output.
-func (l *Lab) Helm(t testing.TB, args ...string) string {
-	t.Helper()
-	command := exec.CommandContext(t.Context(), "bash", append([]string{"-c", `exec "$(hack/tool.sh helm)" "$@"`, "helm"}, args...)...)
-	command.Dir = l.root
-	command.Env = append(os.Environ(), "KUBECONFIG="+l.Kubeconfig(), "HELM_CACHE_HOME="+l.Dir(), "HELM_CONFIG_HOME="+l.Dir(), "HELM_DATA_HOME="+l.Dir())
-	output, err := command.CombinedOutput()
-	if err != nil {
-		t.Fatalf("helm %s: %v\n%s", strings.Join(args, " "), err, output)
-	}
-	return string(output)
 }

@@ -4,8 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"path/filepath"
+	"regexp"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -29,30 +30,16 @@ import (
 // than necessary, so that no test fails because the machine is busy.
 const Timeout = 4 * time.Minute
 
-// withoutSpreading is the scheduler's configuration for very many Pods: by default, it counts
-// all Pods of a Deployment, on all nodes, before it places another one.
-const withoutSpreading = `
-profiles:
-- pluginConfig:
-  - name: PodTopologySpread
-    args: {apiVersion: kubescheduler.config.k8s.io/v1, kind: PodTopologySpreadArgs, defaultingType: List}
-`
-
 // Options configure a Lab.
 type Options struct {
 	// Program is the program to test. The zero value means Icecream.
 	Program Program
-	// Binary is the path of the program's binary; see BuildController.
+	// Binary is the path of the program's binary; see [Build].
 	Binary string
 	// Nodes is the number of nodes. Zero means the default of package cluster.
 	Nodes int
-	// WithoutSpreading makes the scheduler place Pods wherever they fit, which takes the same
-	// time however many there are.
-	WithoutSpreading bool
 	// Bare skips the installation of the manifests, for tests that install them.
 	Bare bool
-	// Log receives the progress of the cluster's start. Nil discards it.
-	Log io.Writer
 
 	// privileges, if not nil, records which permissions of the accounts were used in the Lab,
 	// when the Lab is closed.
@@ -99,11 +86,7 @@ func Open(ctx context.Context, o Options) (*Lab, error) {
 	if err != nil {
 		return nil, err
 	}
-	options := cluster.Options{Nodes: o.Nodes, Audit: true, Log: o.Log}
-	if o.WithoutSpreading {
-		options.SchedulerConfig = withoutSpreading
-	}
-	c, err := cluster.Start(ctx, options)
+	c, err := cluster.Start(ctx, cluster.Options{Nodes: o.Nodes, Audit: true})
 	if err != nil {
 		return nil, fmt.Errorf("starting the cluster: %w", err)
 	}
@@ -257,16 +240,8 @@ func (l *Lab) NewNamespace(t testing.TB) *Namespace {
 
 // labelOf derives the beginning of an object's name from the name of a test.
 func labelOf(test string) string {
-	label := []byte{}
-	for _, char := range []byte(test) {
-		switch {
-		case 'a' <= char && char <= 'z' || '0' <= char && char <= '9':
-			label = append(label, char)
-		case 'A' <= char && char <= 'Z':
-			label = append(label, char-'A'+'a')
-		default:
-			label = append(label, '-')
-		}
-	}
-	return string(label[:min(len(label), 40)])
+	label := notInLabels.ReplaceAllString(strings.ToLower(test), "-")
+	return label[:min(len(label), 40)]
 }
+
+var notInLabels = regexp.MustCompile(`[^a-z0-9]`)

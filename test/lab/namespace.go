@@ -122,6 +122,17 @@ func (n *Namespace) Events(t testing.TB, name string) []eventsv1.Event {
 // clause that states the condition, such as "the Pod is ready".
 func (n *Namespace) Eventually(t testing.TB, what string, check func(ctx context.Context) error) {
 	t.Helper()
+	eventually(t, what, check, func() string { return Clip(n.Describe()) })
+}
+
+// Eventually is [Namespace.Eventually] for what is in no namespace, or in several.
+func Eventually(t testing.TB, what string, check func() error) {
+	t.Helper()
+	eventually(t, what, func(context.Context) error { return check() }, func() string { return "" })
+}
+
+func eventually(t testing.TB, what string, check func(ctx context.Context) error, describe func() string) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), Timeout)
 	defer cancel()
 	for {
@@ -135,20 +146,8 @@ func (n *Namespace) Eventually(t testing.TB, what string, check func(ctx context
 			continue
 		case <-ctx.Done():
 		}
-		t.Fatalf("timed out after %s waiting until %s: %v\n%s", Timeout, what, err, Clip(n.Describe()))
+		t.Fatalf("timed out after %s waiting until %s: %v\n%s", Timeout, what, err, describe())
 	}
-}
-
-// Eventually is [Namespace.Eventually] for what is in no namespace, or in several.
-func Eventually(t testing.TB, what string, check func() error) {
-	t.Helper()
-	var err error
-	for end := time.Now().Add(Timeout); time.Now().Before(end); time.Sleep(pollEvery) {
-		if err = check(); err == nil {
-			return
-		}
-	}
-	t.Fatalf("it did not come about that %s: %v", what, err)
 }
 
 // Consistently requires that check keeps returning nil for a while. It is for events that must
