@@ -19,11 +19,15 @@ import (
 	"nicoleh.io/k8s-controller/test/lab"
 )
 
-// What a stolen token may do to Deployments is what the controller does.
-func TestStolenTokenAndDeployments(t *testing.T) {
+// What a stolen token may do is what the controller does. A label of a namespace gives more power to Pods there, and
+// nothing else.
+func TestStolenToken(t *testing.T) {
 	t.Parallel()
-	s := newThief(t)
-	n := s.Lab.NewNamespace(t)
+	s := NewLab(t, lab.Options{Nodes: 3}).NewThief(t)
+	s.RequireKept("icecream-controller", "UPDATE controller.nicoleh.io/icecreams/status", "UPDATE controller.nicoleh.io/icecreams/finalizers")
+	n, opened, closed := s.Lab.NewNamespace(t), s.Lab.NewNamespace(t), s.Lab.NewNamespace(t)
+	lab.Kubectl(t, s.Lab, "label", "namespace", opened.Name, "controller.nicoleh.io/pods=unrestricted")
+	lab.Kubectl(t, s.Lab, "label", "namespace", closed.Name, "controller.nicoleh.io/pods=restricted")
 	s.Lab.StartController(t)
 	n.Apply(t, icecreamYAML("vanilla", "image: registry.example/vanilla:1"))
 	n.EventuallyReady(t, "vanilla")
@@ -41,13 +45,13 @@ func TestStolenTokenAndDeployments(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	create := func(client kubernetes.Interface, change string) error {
+	create := func(client kubernetes.Interface, namespace, change string) error {
 		d := &appsv1.Deployment{}
 		changed, err := strategicpatch.StrategicMergePatch(legitimate, []byte(change), d)
 		if err := errors.Join(err, json.Unmarshal(changed, d)); err != nil {
 			return err
 		}
-		_, err = client.AppsV1().Deployments(n.Name).Create(t.Context(), d, lab.TryCreate)
+		_, err = client.AppsV1().Deployments(namespace).Create(t.Context(), d, lab.TryCreate)
 		return err
 	}
 	ownerReference := func(change string) string {
@@ -121,12 +125,18 @@ func TestStolenTokenAndDeployments(t *testing.T) {
 		"a probe of another host":      {power + "probe of 169.254.169.254", sidecar(`"restartPolicy":"Always","readinessProbe":{"httpGet":{"host":"169.254.169.254","port":80}}`)},
 		"a hook at another host":       {power + "hook at 169.254.169.254", container(`"lifecycle":{"postStart":{"tcpSocket":{"host":"169.254.169.254","port":80}}}`)},
 	} {
-		t.Run(name, func(t *testing.T) {
-			s := s.In(t)
-			s.RequireRefused(policyFor(attempt.words), attempt.words, func(context.Context) error { return create(s.Kube, attempt.change) })
-			lab.RequireAllowed(t, create(s.Lab.Kube, attempt.change)) // to somebody else
-		})
+		policy := policyFor(attempt.words)
+		s.RequireRefusedAlone(name, policy, attempt.words, func(client kubernetes.Interface) error { return create(client, n.Name, attempt.change) })
+		inOpened := func(context.Context) error { return create(s.Kube, opened.Name, attempt.change) }
+		if policy == "icecream" {
+			s.RequireRefused(policy, attempt.words, inOpened)
+			continue
+		}
+		lab.Eventually(t, name+" is allowed where the label says so", func() error { return inOpened(t.Context()) })
 	}
+	s.RequireRefused("icecream-pods", power+"privileged", func(context.Context) error {
+		return create(s.Kube, closed.Name, security(`"privileged":true,"allowPrivilegeEscalation":null`))
+	})
 
 	// What gives no power may be the work of the cluster's own policies.
 	for _, change := range []string{
@@ -140,7 +150,7 @@ func TestStolenTokenAndDeployments(t *testing.T) {
 		pod(`"containers":[{"name":"sidecar","image":"registry.example/sidecar:1"}]`),
 		volume(`"emptyDir":{}`), volume(`"configMap":{"name":"ca"}`), volume(`"projected":{"sources":[{"configMap":{"name":"ca"}}]}`),
 	} {
-		if err := create(s.Kube, change); err != nil {
+		if err := create(s.Kube, n.Name, change); err != nil {
 			t.Errorf("%s: %v", change, err)
 		}
 	}
@@ -239,8 +249,8 @@ func TestStolenTokenAndDeployments(t *testing.T) {
 	} {
 		s.RequireRefused("icecream-pods", power+words, func(ctx context.Context) error { return patch(ctx, []byte(change)) })
 	}
-	edit(t, n, "vanilla", `"image": "registry.example/vanilla:3"`)
-	eventuallyRunsImage(t, n, "vanilla", "vanilla", "registry.example/vanilla:3")
+	patchIcecream(t, n, "vanilla", `{"spec":{"image":"registry.example/vanilla:3"}}`)
+	n.EventuallyReady(t, "vanilla")
 	if got := n.Deployment(t, "vanilla").Spec.Template.Spec; !got.HostNetwork || len(got.Containers) != 2 {
 		t.Errorf("what somebody else has added is gone: %+v", got)
 	}
@@ -275,25 +285,4 @@ func TestOneNamespaceNeedsOnlyARole(t *testing.T) {
 		t.Errorf("the account of the controller gets: %v", err)
 	}
 	lab.RequireAllowed(t, create("another"))
-}
-
-// A stolen token writes no events but the controller's, and holds no Lease but its.
-func TestStolenTokenAndEvents(t *testing.T) {
-	t.Parallel()
-	s := newThief(t)
-	s.RequireOwnEvents("icecream-controller")
-	s.RequireOwnLease()
-}
-
-// Every write that the controller's roles grant is one that a policy restricts, except of the status
-// and the finalizers of Icecreams.
-func TestEveryWriteOfTheRolesIsRestricted(t *testing.T) {
-	t.Parallel()
-	newThief(t).RequireRestricted("UPDATE controller.nicoleh.io/icecreams/status", "UPDATE controller.nicoleh.io/icecreams/finalizers")
-}
-
-// newThief boots a cluster, and steals the token of the controller's account.
-func newThief(t *testing.T) *lab.Thief {
-	t.Helper()
-	return NewLab(t, lab.Options{Nodes: 3}).NewThief(t)
 }

@@ -20,13 +20,13 @@ import (
 // Thief has a token of the program's account, and with it all of its permissions. The policies
 // keep these to what the program does.
 type Thief struct {
-	testing.TB
+	*testing.T
 	Lab  *Lab
 	Kube kubernetes.Interface
 }
 
 // NewThief steals the token.
-func (l *Lab) NewThief(t testing.TB) *Thief {
+func (l *Lab) NewThief(t *testing.T) *Thief {
 	t.Helper()
 	path, err := l.ServiceAccountKubeconfig(t.Context(), l.program.Namespace, l.program.Account)
 	if err != nil {
@@ -39,15 +39,12 @@ func (l *Lab) NewThief(t testing.TB) *Thief {
 	return &Thief{t, l, l.ClientOf(t, config.BearerToken)}
 }
 
-// In returns the thief for a subtest.
-func (s *Thief) In(t testing.TB) *Thief { return &Thief{t, s.Lab, s.Kube} }
-
 // RequireRefused waits until the policy about that refuses the attempt, in those words: the API
 // server looks for new policies once a second. The attempt must change nothing if it succeeds.
 func (s *Thief) RequireRefused(about, words string, attempt func(ctx context.Context) error) {
 	s.Helper()
 	policy := s.Lab.program.Account + "-" + about + "-writes"
-	Eventually(s.TB, policy+" refuses it", func() error {
+	Eventually(s.T, policy+" refuses it", func() error {
 		err := attempt(s.Context())
 		if err == nil {
 			return fmt.Errorf("it is allowed; want %q", words)
@@ -56,6 +53,16 @@ func (s *Thief) RequireRefused(about, words string, attempt func(ctx context.Con
 			s.Fatalf("the API server says: %v; want %q", err, words)
 		}
 		return nil
+	})
+}
+
+// RequireRefusedAlone requires in a subtest that the policy about that refuses the attempt, in those words, and that
+// somebody else can do the same: nothing but the policy is in the way. The attempt must change nothing.
+func (s *Thief) RequireRefusedAlone(name, about, words string, attempt func(client kubernetes.Interface) error) {
+	s.Helper()
+	s.Run(name, func(t *testing.T) {
+		(&Thief{t, s.Lab, s.Kube}).RequireRefused(about, words, func(context.Context) error { return attempt(s.Kube) })
+		RequireAllowed(t, attempt(s.Lab.Kube))
 	})
 }
 
@@ -79,14 +86,23 @@ var (
 // since a role of its own would count as one of the program's: see [Suite].
 func (s *Thief) MayDelete(resource string) {
 	s.Helper()
-	Kubectl(s.TB, s.Lab, "create", "clusterrole", "deleter", "--verb=delete", "--resource="+resource)
-	Kubectl(s.TB, s.Lab, "create", "clusterrolebinding", "deleter", "--clusterrole=deleter", "--group=system:serviceaccounts:"+s.Lab.program.Namespace)
+	Kubectl(s.T, s.Lab, "create", "clusterrole", "deleter", "--verb=delete", "--resource="+resource)
+	Kubectl(s.T, s.Lab, "create", "clusterrolebinding", "deleter", "--clusterrole=deleter", "--group=system:serviceaccounts:"+s.Lab.program.Namespace)
 }
 
-// RequireOwnEvents requires that the account writes no events but those of its controller.
-func (s *Thief) RequireOwnEvents(controller string) {
+// RequireKept requires what is true of each program's account: it writes no events but those of its controller, holds
+// no Lease but its own, and what else its roles let it write is restricted; see requireRestricted.
+func (s *Thief) RequireKept(controller string, except ...string) {
 	s.Helper()
-	t := s.TB
+	s.requireOwnEvents(controller)
+	s.requireOwnLease()
+	s.requireRestricted(except...)
+}
+
+// requireOwnEvents requires that the account writes no events but those of its controller.
+func (s *Thief) requireOwnEvents(controller string) {
+	s.Helper()
+	t := s.T
 	const own = "may only write its own events"
 	create := func(client kubernetes.Interface, name, source, reporter string, o metav1.CreateOptions) error {
 		_, err := client.CoreV1().Events(metav1.NamespaceDefault).Create(t.Context(), &corev1.Event{
@@ -134,8 +150,8 @@ func (s *Thief) RequireOwnEvents(controller string) {
 	}
 }
 
-// RequireOwnLease requires that the account holds no Lease but the program's.
-func (s *Thief) RequireOwnLease() {
+// requireOwnLease requires that the account holds no Lease but the program's.
+func (s *Thief) requireOwnLease() {
 	s.Helper()
 	own := s.Lab.program.Account
 	lease := func(name string, finalizers ...string) error {
@@ -143,16 +159,16 @@ func (s *Thief) RequireOwnLease() {
 		_, err := s.Kube.CoordinationV1().Leases(s.Lab.program.Namespace).Create(s.Context(), lease, TryCreate)
 		return err
 	}
-	RequireAllowed(s.TB, lease(own))
+	RequireAllowed(s.T, lease(own))
 	s.RequireRefused("lease", "may only write its leader-election Lease", func(context.Context) error { return lease("another") })
 	s.RequireRefused("lease", "may not add finalizers", func(context.Context) error { return lease(own, "example.com/stay") })
 }
 
-// RequireRestricted requires that every verb that the account's roles grant for writing is an
+// requireRestricted requires that every verb that the account's roles grant for writing is an
 // operation that a policy restricts, except reviews, which are not stored, and these operations,
 // such as "UPDATE apps/deployments/status". With none of them can a finalizer be added. And the API
 // server has understood every expression of all policies, by the types of what they are about.
-func (s *Thief) RequireRestricted(except ...string) {
+func (s *Thief) requireRestricted(except ...string) {
 	s.Helper()
 	restricted := map[string]bool{"CREATE authentication.k8s.io/tokenreviews": true, "CREATE authorization.k8s.io/subjectaccessreviews": true}
 	for _, operation := range except {
@@ -208,7 +224,7 @@ func (s *Thief) RequireRestricted(except ...string) {
 func (s *Thief) checkedPolicies() []admissionregistrationv1.ValidatingAdmissionPolicy {
 	s.Helper()
 	var policies *admissionregistrationv1.ValidatingAdmissionPolicyList
-	Eventually(s.TB, "all policies are checked", func() (err error) {
+	Eventually(s.T, "all policies are checked", func() (err error) {
 		if policies, err = s.Lab.Kube.AdmissionregistrationV1().ValidatingAdmissionPolicies().List(s.Context(), metav1.ListOptions{}); err != nil {
 			return err
 		}

@@ -1,7 +1,6 @@
 package nodereboot
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -16,16 +15,6 @@ import (
 	"nicoleh.io/k8s-controller/apps/nodereboot/request"
 	"nicoleh.io/k8s-controller/test/lab"
 )
-
-// A stolen token writes no events but the controller's, holds no Lease but its, and every write that
-// its roles grant is one that a policy restricts.
-func TestStolenToken(t *testing.T) {
-	t.Parallel()
-	s := newNodes(t, -1).NewThief(t)
-	s.RequireOwnEvents("nodereboot-controller")
-	s.RequireOwnLease()
-	s.RequireRestricted()
-}
 
 // annotationsRefused is part of the refusal of the policy that protects the annotations
 // of Nodes.
@@ -143,6 +132,7 @@ func TestNodeRebootAnnotationsAreProtected(t *testing.T) {
 func TestStolenTokenAndNodes(t *testing.T) {
 	t.Parallel()
 	s := newNodes(t, 1).NewThief(t)
+	s.RequireKept("nodereboot-controller")
 	s.MayDelete("nodes")
 	patch := func(client kubernetes.Interface, patch string) error {
 		_, err := client.CoreV1().Nodes().Patch(t.Context(), "node-1", types.MergePatchType, []byte(patch), lab.TryPatch)
@@ -159,10 +149,8 @@ func TestStolenTokenAndNodes(t *testing.T) {
 		annotation("k8s.ovn.org/node-subnets"),
 		annotation(request.Needed),
 	} {
-		t.Run(text, func(t *testing.T) {
-			s := s.In(t)
-			s.RequireRefused("nodes", "may only change the annotation "+request.Granted+" of a Node", func(context.Context) error { return patch(s.Kube, text) })
-			lab.RequireAllowed(t, patch(s.Lab.Kube, text))
+		s.RequireRefusedAlone(text, "nodes", "may only change the annotation "+request.Granted+" of a Node", func(client kubernetes.Interface) error {
+			return patch(client, text)
 		})
 	}
 	lab.RequireAllowed(t, patch(s.Kube, annotation(request.Granted)))

@@ -13,20 +13,11 @@ import (
 	"nicoleh.io/k8s-controller/test/lab"
 )
 
-// A stolen token writes no events but the controller's, holds no Lease but its, and every write that
-// its roles grant is one that a policy restricts.
-func TestStolenToken(t *testing.T) {
-	t.Parallel()
-	s := suite.NewLab(t, lab.Options{Nodes: -1}).NewThief(t)
-	s.RequireOwnEvents("podtimestamp-controller")
-	s.RequireOwnLease()
-	s.RequireRestricted()
-}
-
 // A stolen token may stamp a Pod that asks for it, and change nothing else of a Pod.
 func TestStolenTokenAndPods(t *testing.T) {
 	t.Parallel()
 	s := suite.NewLab(t, lab.Options{}).NewThief(t)
+	s.RequireKept("podtimestamp-controller")
 	s.MayDelete("pods")
 	n := s.Lab.NewNamespace(t)
 	for _, name := range []string{"asks", "silent", "declines"} {
@@ -78,10 +69,8 @@ func TestStolenTokenAndPods(t *testing.T) {
 		"an owner":          {"asks", beside(`"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"x","uid":"y"}],`), rest},
 	}
 	for name, attempt := range refused {
-		t.Run(name, func(t *testing.T) {
-			s := s.In(t)
-			s.RequireRefused("pods", attempt.words, func(context.Context) error { return patch(s.Kube, attempt.pod, attempt.patch, lab.TryPatch) })
-			lab.RequireAllowed(t, patch(s.Lab.Kube, attempt.pod, attempt.patch, lab.TryPatch))
+		s.RequireRefusedAlone(name, "pods", attempt.words, func(client kubernetes.Interface) error {
+			return patch(client, attempt.pod, attempt.patch, lab.TryPatch)
 		})
 	}
 	lab.RequireAllowed(t, patch(s.Kube, "asks", stamp, metav1.PatchOptions{}))
