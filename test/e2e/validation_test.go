@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/utils/ptr"
 
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 )
@@ -129,28 +128,5 @@ func TestOddSpecsAreAccepted(t *testing.T) {
 				t.Errorf("the Deployment has image %q, want %q", got, ice.Spec.Image)
 			}
 		})
-	}
-}
-
-// Pods are selected by a label value, which cannot be as long as an object's name.
-func TestLongNames(t *testing.T) {
-	t.Parallel()
-	n := NewNamespace(t)
-	// These names differ only after the 63 characters that fit into a label value.
-	one, other := longName(200)+"1", longName(200)+"2"
-	longest := longName(253)
-	for i, name := range []string{one, other, longest} {
-		n.Create(t, name, v1alpha1.IcecreamSpec{Replicas: ptr.To(int32(i + 1))})
-	}
-	for i, name := range []string{one, other, longest} {
-		ice := n.EventuallyReady(t, name)
-		d := n.Deployment(t, name)
-		if ice.Status.Replicas != int32(i+1) || *d.Spec.Replicas != int32(i+1) {
-			t.Errorf("the status of %s has %d Pods and its Deployment has %d replicas, want %d", name, ice.Status.Replicas, *d.Spec.Replicas, i+1)
-		}
-		pods := n.Kubectl(t, "get", "pods", "--selector", ice.Status.Selector, "-o", "name")
-		if got := strings.Count(pods, "\n"); got != i+1 {
-			t.Errorf("the selector %s finds %d Pods, want %d", ice.Status.Selector, got, i+1)
-		}
 	}
 }
