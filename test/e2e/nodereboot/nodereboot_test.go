@@ -240,42 +240,6 @@ func TestNodeRebootRespectsDisruptionBudgets(t *testing.T) {
 	}
 }
 
-// A node with a Pod that must not be evicted, and one whose agent cannot reboot it, wait and say why. Nobody is
-// evicted, and no node is cordoned. The first one reboots when the Pod is gone.
-func TestNodesThatCannotReboot(t *testing.T) {
-	t.Parallel()
-	l := newNodes(t, 2)
-	l.StartController(t, "-max-unavailable=2")
-	blocked := newMachine(t, l, "node-1", "-drain-force=false")
-	unable := newMachine(t, l, "node-2", "-reboot-command=/no/such/program")
-	for _, m := range []*machine{blocked, unable} {
-		m.pod(nil)
-		m.ask()
-		m.agent.StartForTest(t)
-	}
-	told := func(node string, words ...string) {
-		t.Helper()
-		lab.Eventually(t, fmt.Sprintf("an event about %s says %q", node, words), func() error {
-			said, err := l.TryKubectl(t.Context(), "", "get", "events", "--field-selector=involvedObject.kind=Node,involvedObject.name="+node+",reason=RebootWaiting")
-			if err == nil && !lab.ContainsAll(said, words...) {
-				return fmt.Errorf("the events are %s", said)
-			}
-			return err
-		})
-	}
-	told("node-1", "(DrainBlocked)", "default/on-node-1 has no controller")
-	told("node-2", "(AgentUnable)", "/no/such/program")
-	for _, m := range []*machine{blocked, unable} {
-		_, err := l.Kube.CoreV1().Pods("default").Get(t.Context(), "on-"+m.node, metav1.GetOptions{})
-		if err != nil || m.reboots() > 0 || m.get().Spec.Unschedulable {
-			t.Errorf("%s was rebooted %d times, is cordoned: %t, and its Pod: %v", m.node, m.reboots(), m.get().Spec.Unschedulable, err)
-		}
-	}
-	lab.Kubectl(t, l, "delete", "pod", "on-node-1", "--namespace=default")
-	blocked.goDown()
-	lab.Eventually(t, "the reboot is done", blocked.isDone)
-}
-
 // The agent's token is good only for its own Node, and there only for what the agent
 // does.
 func TestNodeRebootAgentIsKeptToItsNode(t *testing.T) {
@@ -313,8 +277,6 @@ func TestNodeRebootAgentIsKeptToItsNode(t *testing.T) {
 		{"another node's record", agent, "node-2", annotate(request.Agent, "x"), others},
 		{"another node's cordon", agent, "node-2", `{"spec":{"unschedulable":true}}`, others},
 		{"a token of no node", stray, "node-1", annotate(request.Agent, "x"), others},
-		{"its own request", agent, "node-1", annotate(request.Needed, ""), "may only remove the request"},
-		{"its own grant", agent, "node-1", annotate(request.Granted, "x"), rest},
 		{"someone else's annotation", agent, "node-1", annotate("k8s.ovn.org/x", "x"), rest},
 		{"a label", agent, "node-1", `{"metadata":{"labels":{"example.com/x":"x"}}}`, rest},
 		{"an owner", agent, "node-1", `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"Node","name":"gone","uid":"gone"}]}}`, "is forbidden"},
