@@ -2,9 +2,7 @@ package e2e
 
 import (
 	"context"
-	"fmt"
 	"net/http"
-	"strings"
 	"testing"
 	"time"
 
@@ -31,30 +29,6 @@ func TestProbesWithoutAPIServer(t *testing.T) {
 	link.Cut()
 	n.Consistently(t, "the API server does not answer, and the probes succeed", 10*time.Second, func(context.Context) error {
 		requireProbes(t, c, http.StatusOK, http.StatusOK)
-		return nil
-	})
-}
-
-// A worker that does not come back from one object makes /livez fail.
-func TestProbesWithStuckWorker(t *testing.T) {
-	t.Parallel()
-	n := NewQuietNamespace(t)
-	link := &lab.Link{Only: func(in *http.Request) bool { return strings.HasSuffix(in.URL.Path, "/deployments/vanilla") }}
-	link.Cut()
-	c := n.StartControllerOver(t, link, "-bind-address=127.0.0.1:0", "-stuck-after=3s")
-	n.Create(t, "vanilla", v1alpha1.IcecreamSpec{})
-	n.Eventually(t, "/livez fails", func(context.Context) error {
-		if code, body := c.Get(t, "/livez", ""); code != http.StatusInternalServerError || !strings.Contains(body, "[-]icecream failed") {
-			return fmt.Errorf("it answers %d: %s", code, body)
-		}
-		return nil
-	})
-	requireProbes(t, c, http.StatusInternalServerError, http.StatusOK)
-	link.Mend()
-	n.Eventually(t, "/livez succeeds", func(context.Context) error {
-		if code, body := c.Get(t, "/livez", ""); code != http.StatusOK {
-			return fmt.Errorf("it answers %d: %s", code, body)
-		}
 		return nil
 	})
 }

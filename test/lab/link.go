@@ -21,9 +21,6 @@ import (
 // A Link is the way from a controller to the API server, which a test can cut. The zero value is whole. It is safe
 // for concurrent use.
 type Link struct {
-	// Only, if not nil, selects the requests that are cut off.
-	Only func(*http.Request) bool
-
 	mu   sync.Mutex
 	down chan struct{} // is closed when the link is mended; nil while it is whole
 }
@@ -63,10 +60,6 @@ func (l *Link) wait(ctx context.Context) error {
 // can be closed without breaking other requests.
 func (l *Link) through(apiServer http.Handler) http.Handler {
 	return http.HandlerFunc(func(out http.ResponseWriter, in *http.Request) {
-		if l.Only != nil && !l.Only(in) {
-			apiServer.ServeHTTP(out, in)
-			return
-		}
 		body, err := io.ReadAll(in.Body) // A server does not notice before that the client is gone.
 		if err == nil {
 			err = l.wait(in.Context())
