@@ -44,9 +44,6 @@ type Options struct {
 	OnlyAPI bool
 	// Audit records all requests; see [AuditReader].
 	Audit bool
-	// SchedulerConfig has more fields of kubescheduler.config.k8s.io/v1
-	// KubeSchedulerConfiguration, in YAML.
-	SchedulerConfig string
 	// Log receives the progress of the build and of the start. Nil discards it.
 	Log io.Writer
 }

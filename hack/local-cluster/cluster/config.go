@@ -32,7 +32,7 @@ rules:
 - level: Metadata
 `
 
-// schedulerConfig is the beginning of the scheduler's configuration. Like the controller
+// schedulerConfig is the scheduler's configuration. Like the controller
 // manager, it may send more requests than by default: nobody else needs the API server.
 const schedulerConfig = `
 apiVersion: kubescheduler.config.k8s.io/v1
@@ -54,7 +54,7 @@ func (c *Cluster) install(programs parts.Programs) error {
 	for name, content := range map[string][]byte{
 		"stages.yaml":    stages,
 		"audit.yaml":     []byte(auditPolicy),
-		"scheduler.yaml": fmt.Appendf(nil, schedulerConfig+c.options.SchedulerConfig, c.configFile(Scheduler)),
+		"scheduler.yaml": fmt.Appendf(nil, schedulerConfig, c.configFile(Scheduler)),
 	} {
 		if err := os.WriteFile(c.file("config", name), content, 0o600); err != nil {
 			return err
