@@ -87,9 +87,6 @@ const podPeriod = 200 * time.Millisecond
 // The next sync after an accepted write comes within lookAgain: a write that changes nothing causes no event.
 const lookAgain = time.Second
 
-// A status that the API server refuses is tried again after reportAgain, or when something changes.
-const reportAgain = 5 * time.Minute
-
 // NewController wires a controller to its clients and informers, and starts nothing. The Pods must be selected by
 // icecream.LabelIcecream.
 func NewController(
@@ -314,11 +311,13 @@ func (c *Controller) report(ctx context.Context, ice *v1alpha1.Icecream, status 
 	case err != nil && (!response.IsRefusal(err) || apierrors.IsInternalError(err)):
 		return 0, fmt.Errorf("writing the status: %w", err)
 	}
-	if event := icecream.StatusEvent(ice.Status, status); c.attempts.NoteReport(ice, err, event.Reason, time.Now()) {
+	event := icecream.StatusEvent(ice.Status, status)
+	isNew, again := c.attempts.NoteReport(ice, err, event.Reason, time.Now())
+	if isNew {
 		c.record(ice, event)
 	}
 	if err != nil { // for example, while a field that a rule of the schema reads cannot be decoded
-		return reportAgain, worker.NoBackoff(fmt.Errorf("writing the status: %w", err))
+		return again, worker.NoBackoff(fmt.Errorf("writing the status: %w", err))
 	}
 	c.writes.WroteAt(nameOf(ice), icecreamResource, updated.ResourceVersion)
 	if icecream.HasMoved(ice.Status, status) {

@@ -64,11 +64,16 @@ func (a Attempt) Wait(wish Wish, now time.Time) time.Duration {
 	if a.Count == 0 || a.Wish != wish || a.outcome() == failed {
 		return 0
 	}
-	pause := longestPause
-	if doublings := a.Count - 1; doublings < 9 {
-		pause = min(pause, firstPause<<doublings)
-	}
+	pause := pauseAfter(a.Count)
 	return min(pause, max(0, a.At.Add(pause).Sub(now))) // also if the clock was set back
+}
+
+// pauseAfter returns how long to wait after so many writes in a row.
+func pauseAfter(count int) time.Duration {
+	if doublings := count - 1; doublings < 9 {
+		return min(longestPause, firstPause<<doublings)
+	}
+	return longestPause
 }
 
 // IsContested reports whether somebody keeps reverting the wish: it was written at least four times in a row, and it is
@@ -111,11 +116,11 @@ func (a Attempt) outcome() outcome {
 type Attempts struct{ records sync.Map } // record by name
 
 type record struct {
-	uid       types.UID
-	attempt   Attempt
-	reported  time.Time // when its status was written last
-	isRefused bool      // whether that was refused
-	told      string    // what was told of that, if it was refused
+	uid      types.UID
+	attempt  Attempt
+	reported time.Time // when its status was written last
+	refusals int       // how often in a row that was refused
+	told     string    // what was told of that, if it was refused
 }
 
 // Last returns the last attempt for an object. For another object of the same name, there was none.
@@ -139,22 +144,27 @@ func (a *Attempts) Note(of metav1.Object, last Attempt) {
 // urgent and the last one was not refused.
 func (a *Attempts) ReportAfter(of metav1.Object, isUrgent bool, now time.Time) time.Duration {
 	r := a.record(of)
-	if isUrgent && !r.isRefused {
+	if isUrgent && r.refusals == 0 {
 		return 0
 	}
 	return min(reportPeriod, max(0, r.reported.Add(reportPeriod).Sub(now)))
 }
 
 // NoteReport notes that the status of an object was written, or refused. isNew is false if it is refused with the same
-// news, such as the reason of an event, as the last time.
-func (a *Attempts) NoteReport(of metav1.Object, refusal error, news string, now time.Time) (isNew bool) {
+// news, such as the reason of an event, as the last time. A report that is refused is to be tried again after that time:
+// 1 s at first, and twice as long each time, up to 5 minutes.
+func (a *Attempts) NoteReport(of metav1.Object, refusal error, news string, now time.Time) (isNew bool, again time.Duration) {
 	r := a.record(of)
 	isNew = refusal == nil || r.told != news
-	if r.reported, r.isRefused, r.told = now, refusal != nil, news; refusal == nil {
-		r.told = ""
+	if refusal == nil {
+		r.refusals, r.told = 0, ""
+	} else {
+		r.refusals, r.told = r.refusals+1, news
+		again = pauseAfter(r.refusals)
 	}
+	r.reported = now
 	a.records.Store(cache.MetaObjectToName(of), r)
-	return isNew
+	return isNew, again
 }
 
 // Forget drops what is remembered of an object that is gone.

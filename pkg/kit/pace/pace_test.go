@@ -228,24 +228,25 @@ func TestReportAfter(t *testing.T) {
 	}
 }
 
-// Of reports that are refused, the same news is told once.
-func TestNewsOfRefusedReports(t *testing.T) {
+// Of reports that are refused, the same news is told once. They are tried again later and later.
+func TestRefusedReports(t *testing.T) {
 	var attempts pace.Attempts
 	for i, report := range []struct {
 		refusal error
 		news    string
-		want    bool
+		isNew   bool
+		again   time.Duration
 	}{
-		{nil, "Synced", true},
-		{nil, "Synced", true},
-		{refusal, "Crash", true},
-		{refusal, "Crash", false},
-		{refusal, "Stalled", true},
-		{nil, "Stalled", true},
-		{refusal, "Stalled", true},
+		{nil, "Synced", true, 0},
+		{nil, "Synced", true, 0},
+		{refusal, "Crash", true, time.Second},
+		{refusal, "Crash", false, 2 * time.Second},
+		{refusal, "Stalled", true, 4 * time.Second},
+		{nil, "Stalled", true, 0},
+		{refusal, "Stalled", true, time.Second},
 	} {
-		if got := attempts.NoteReport(pod("1"), report.refusal, report.news, now); got != report.want {
-			t.Errorf("report %d: told: %t", i, got)
+		if isNew, again := attempts.NoteReport(pod("1"), report.refusal, report.news, now); isNew != report.isNew || again != report.again {
+			t.Errorf("report %d: told: %t, and tried again after %s", i, isNew, again)
 		}
 	}
 }
