@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -129,14 +130,14 @@ func allReady(ctx context.Context, n *lab.Namespace, want int) error {
 	if err != nil {
 		return err
 	}
-	ready := 0
+	var others []error
 	for i := range list.Items {
-		if lab.IsReady(&list.Items[i]) == nil {
-			ready++
+		if err := lab.IsReady(&list.Items[i]); err != nil {
+			others = append(others, fmt.Errorf("%s: %w", list.Items[i].Name, err))
 		}
 	}
-	if ready != want || len(list.Items) != want {
-		return fmt.Errorf("%d of %d Icecreams are Ready, want %d", ready, len(list.Items), want)
+	if len(others) > 0 || len(list.Items) != want {
+		return fmt.Errorf("there are %d Icecreams, want %d, and %d are not Ready: %w", len(list.Items), want, len(others), errors.Join(others[:min(3, len(others))]...))
 	}
 	return nil
 }
