@@ -13,7 +13,7 @@ import (
 )
 
 // evict answers a POST to the subresource eviction of a Pod. There are no
-// PodDisruptionBudgets: a test refuses the request instead.
+// PodDisruptionBudgets: Admit sees the Pod, and refuses the request instead.
 func (c *call) evict() (Response, error) {
 	eviction, gvk := policyv1.Eviction{}, policyv1.SchemeGroupVersion.WithKind("Eviction")
 	if _, _, err := scheme.Codecs.UniversalDeserializer().Decode(c.Body, &gvk, &eviction); err != nil {
@@ -35,6 +35,9 @@ func (c *call) evict() (Response, error) {
 		return Response{}, notCovered("dry runs of evictions")
 	}
 	if err := d.checkPreconditions(obj); err != nil {
+		return Response{}, err
+	}
+	if err := c.admit(obj, obj); err != nil {
 		return Response{}, err
 	}
 	if obj, err = d.markEvicted(obj.(*corev1.Pod)); err != nil {

@@ -46,9 +46,10 @@
 //
 // What policies, webhooks and quotas do, until allow:
 //
-//	deny RESOURCE [on=create|update] [PATH=PART] [by=webhook|policy|mutating-policy|quota|validation|no-webhook|etcd] [code=N]
+//	deny RESOURCE [on=create|update] [PATH=PART] [by=webhook|policy|mutating-policy|quota|budget|validation|no-webhook|etcd] [code=N]
 //	                                refuses what has PART in that field, with the words of the input, in which {} is
 //	                                how often it did
+//	                                RESOURCE can be pods/eviction, with the Pod as the object, and by=budget
 //	change RESOURCE [on=...] [unless=PART] PATH=VALUE   sets a field of what is written, unless it has PART; in
 //	                                VALUE, {} is what is asked for
 //	allow
@@ -63,7 +64,8 @@
 //	start, stop                     of the controller: a restart is both
 //
 // An image that is called "missing" or "does-not-exist" cannot be pulled, "unstartable" cannot be started,
-// "crash" ends again and again, and "unready" or "never-ready" is never ready.
+// "crash" ends again and again, and "unready" or "never-ready" is never ready. Once its Pod is deleted, "slow" takes the
+// grace period to end, and "endless" does not end.
 //
 // What is shown:
 //
@@ -77,6 +79,8 @@
 //	at-most N events REASON         does so with events
 //	lost KIND/NAME                  shows how many of these objects, of those that there were at the last count, are
 //	                                gone or have been made anew
+//
+// The stories of a controller can have commands of their own ([Theater.Do]).
 //
 // A story that begins with also is also played on a real control plane (see [Reality]), where only what it shows
 // last is compared. It takes a minute at most and has no command about policies, failures or caches.

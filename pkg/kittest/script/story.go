@@ -41,6 +41,11 @@ type Theater struct {
 	// Show says what a story shows of an object, by the name of its kind: a template of JSONPath as
 	// kubectl takes it. Of other kinds, nothing is shown.
 	Show map[string]string
+	// Tell says it instead, of kinds of which no template can.
+	Tell map[string]func(obj *unstructured.Unstructured) string
+	// Do carries out a command that only this controller's stories have, and returns what it shows; isKnown is false
+	// if they do not have it, either. Do can be nil.
+	Do func(t *testing.T, c *Cluster, d *datadriven.TestData) (shown string, isKnown bool)
 	// Start starts the controller. It runs until stop is called, which waits for its end.
 	Start func(t *testing.T, config *rest.Config, recorder record.EventRecorder) (stop func())
 }
@@ -213,6 +218,12 @@ func (s *story) do(t *testing.T, d *datadriven.TestData) string {
 	case "get":
 		return s.get(arg)
 	}
+	if s.Do != nil {
+		if shown, isKnown := s.Do(t, s.Cluster, d); isKnown {
+			synctest.Wait()
+			return shown
+		}
+	}
 	if d.Cmd != "apply" && len(named(t, s.Store(), arg.key(0))) == 0 {
 		d.Fatalf(t, "there is no %s", arg.key(0))
 	}
@@ -284,7 +295,8 @@ func propagation(arg arguments) metav1.DeletionPropagation {
 // apply creates an object, or merges it into the one that there is.
 func (s *story) apply(t *testing.T, obj *unstructured.Unstructured) {
 	t.Helper()
-	if obj.GetKind() != "Namespace" {
+	isClusterWide := func(kind apiserver.Kind) bool { return kind.Kind == obj.GetKind() && !kind.Namespaced }
+	if obj.GetKind() != "Namespace" && !slices.ContainsFunc(s.Kinds, isClusterWide) {
 		obj.SetNamespace(cmp.Or(obj.GetNamespace(), Namespace))
 	}
 	s.Step(func(server *apiserver.Server, store apiserver.Store, now time.Time) (apiserver.Store, error) {
@@ -379,7 +391,14 @@ func (s *story) show(t *testing.T) string {
 	for _, obj := range s.Store().Objects {
 		objects = append(objects, obj)
 	}
-	return strings.Join(append(s.recorder.take(), shown(t, s.Show, objects)...), "\n")
+	lines := shown(t, s.Show, objects)
+	for _, obj := range objects {
+		if tell := s.Tell[obj.GetKind()]; tell != nil {
+			lines = append(lines, fmt.Sprintf("%s %s %s", obj.GetKind(), obj.GetName(), tell(obj)))
+		}
+	}
+	slices.Sort(lines)
+	return strings.Join(append(s.recorder.take(), lines...), "\n")
 }
 
 // shown says what there is of objects, in a line each.
@@ -518,7 +537,8 @@ func (r rule) concerns(a apiserver.Admission) bool {
 	if verb == "patch" {
 		verb = "update"
 	}
-	return r.resource == a.Key.Resource.Resource && (len(r.on) == 0 || slices.Contains(r.on, verb))
+	resource, subresource, _ := strings.Cut(r.resource, "/")
+	return resource == a.Key.Resource.Resource && (subresource == "" || subresource == a.Subresource) && (len(r.on) == 0 || slices.Contains(r.on, verb))
 }
 
 // admission is what the denials say to a write. The caller holds mu.

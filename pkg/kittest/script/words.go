@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/cockroachdb/datadriven"
+	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -245,6 +246,9 @@ func (r rule) denial(a apiserver.Admission) error {
 		return status(http.StatusForbidden, metav1.StatusReasonInvalid, "policy 'p' with binding 'p' denied request: "+r.words)
 	case "quota":
 		return apierrors.NewForbidden(a.Key.Resource, a.Key.Name, errors.New("exceeded quota: few: "+r.words))
+	case "budget": // a PodDisruptionBudget, about an eviction
+		details.Causes = []metav1.StatusCause{{Type: policyv1.DisruptionBudgetCause, Message: r.words}}
+		return status(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, "Cannot evict pod as it would violate the pod's disruption budget.")
 	case "validation":
 		return apierrors.NewInvalid(a.Object.GetObjectKind().GroupVersionKind().GroupKind(), a.Key.Name, field.ErrorList{field.Invalid(field.NewPath("spec"), nil, r.words)})
 	case "etcd":
