@@ -121,6 +121,9 @@ func (a *Agent) drainNode(ctx context.Context, node *corev1.Node) (blocked *stri
 	if len(obstacles) == 0 {
 		obstacles, leavesBy = a.attached(node)
 	}
+	if !leavesBy.IsZero() {
+		leavesBy = leavesBy.Add(retryDelay + drainAttempt) // The attempt after that finds that it is so.
+	}
 	a.wait(ctx, node, obstacles, leavesBy)
 	return nil
 }
