@@ -30,8 +30,10 @@ type reboots struct {
 	edits   int
 	writes  int
 	hosts   map[string]*host // by node
-	refused string           // the node that a policy does not let the program write; empty if there is none
-	relents time.Time        // when the policy ends, and agents that have stopped begin again; zero if that is not known
+	refused string           // the node that a webhook lets nobody write; empty if there is none
+	code    int32            // with which it denies
+	spares  bool             // whether the agent may
+	relents time.Time        // when the webhook ends, and agents that have stopped begin again; zero if that is not known
 }
 
 // host is the machine of a node. Its agent decides as the real one does.
@@ -42,9 +44,12 @@ type host struct {
 	next     time.Time     // when its agent takes its next step
 	seen     string        // the version of the Node at the last one
 	downAt   time.Time     // when it goes down; zero if it does not
+	backAt   time.Time     // when a Node of that name is made again; zero if there is one
+	emptyAt  time.Time     // when the last Pod is no longer waited for; zero if none was evicted
 
-	isStuck   bool // a Pod does not end
-	isBlocked bool // a Pod must not be evicted
+	isStuck   bool // the deletion of evicted Pods hangs
+	isKept    bool // a PodDisruptionBudget allows no eviction
+	isBlocked bool // a Pod must not be evicted, by the flags
 	isUnable  bool // there is no reboot command
 	isSilent  bool // the agent has stopped
 	staysUp   bool // the reboot command has no effect
@@ -79,13 +84,34 @@ func TestSimulation(t *testing.T) {
 // Begin implements World.
 func (w *reboots) Begin() {
 	for i := range 3 + w.Draw("begin").IntN(4) {
-		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("node-%d", i+1)}}
-		setReady(node, corev1.ConditionTrue)
-		h := &host{boots: 1, begun: map[int64]bool{}}
-		w.hosts[node.Name] = h
-		node.Status.NodeInfo.BootID = h.bootID()
-		w.Put(node)
+		w.join(fmt.Sprintf("node-%d", i+1), 1)
 	}
+}
+
+// join adds a node.
+func (w *reboots) join(name string, boots int) {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	setReady(node, corev1.ConditionTrue)
+	h := &host{boots: boots, begun: map[int64]bool{}}
+	w.hosts[name] = h
+	node.Status.NodeInfo.BootID = h.bootID()
+	w.Put(node)
+}
+
+// joinAgain makes those Nodes again that were deleted a while ago, and returns when there are others; all of them if
+// that is now.
+func (w *reboots) joinAgain(all bool) (next time.Time) {
+	next = time.Now().Add(time.Minute)
+	for _, name := range slices.Sorted(maps.Keys(w.hosts)) {
+		switch h := w.hosts[name]; {
+		case h.backAt.IsZero():
+		case all || !time.Now().Before(h.backAt):
+			w.join(name, h.boots+1)
+		case h.backAt.Before(next):
+			next = h.backAt
+		}
+	}
+	return next
 }
 
 func setReady(node *corev1.Node, status corev1.ConditionStatus) {
@@ -104,7 +130,7 @@ func (w *reboots) Act() (next time.Time) {
 	if !w.relents.IsZero() && !time.Now().Before(w.relents) {
 		w.relent()
 	}
-	next = time.Now().Add(time.Minute)
+	next = w.joinAgain(false)
 	for _, node := range simulation.All[corev1.Node](w.History, w.Store) {
 		h := w.hosts[node.Name]
 		if !h.downAt.IsZero() && !time.Now().Before(h.downAt) {
@@ -183,11 +209,13 @@ func (w *reboots) step(node *corev1.Node) {
 		if d.Step == agent.Drain && !node.Spec.Unschedulable {
 			w.Fail("cordon", "%s is drained and not cordoned", node.Name)
 		}
-		h.drained = agent.Drained{IsDone: d.Step == agent.Drain && !h.isBlocked && !h.isStuck}
+		if h.drained = (agent.Drained{}); d.Step == agent.Drain && !h.isBlocked {
+			h.drain()
+		}
 		o.Drain = h.drained
 		d = agent.Decide(o)
 	}
-	if d.Record == nil {
+	if d.Record == nil || node.Name == w.refused && !w.spares {
 		return
 	}
 	w.checkStep(h, o, d)
@@ -211,11 +239,28 @@ func (w *reboots) step(node *corev1.Node) {
 	w.checkNode(request.Read(changed))
 }
 
+// drain is one attempt of its agent to drain the node. Pods whose deletion hangs are waited for, for longer than a drain
+// may take.
+func (h *host) drain() {
+	switch {
+	case h.isKept:
+		h.drained.Obstacle = "a Pod is not evicted"
+		return
+	case h.isStuck && h.emptyAt.IsZero():
+		h.emptyAt = time.Now().Add(45 * time.Second)
+	}
+	if h.isStuck && time.Now().Before(h.emptyAt) {
+		h.drained.Obstacle, h.drained.LeavesBy = "a Pod is ending", h.emptyAt.Add(time.Minute) // by the next attempt
+		return
+	}
+	h.drained.IsDone = true
+}
+
 // checkStep checks that only nodes reboot that need it, and once for each grant.
 func (w *reboots) checkStep(h *host, o agent.Observed, d agent.Decision) {
 	switch id := d.Record.ID; d.Step {
 	case agent.Begin:
-		h.drained = agent.Drained{}
+		h.drained, h.emptyAt = agent.Drained{}, time.Time{}
 		if !h.isAsked && h.sentinel.IsZero() {
 			w.Fail("request", "%s begins a reboot that nobody wants, with %v", o.Node.Name, o.Node.Annotations)
 		}
@@ -231,6 +276,9 @@ func (w *reboots) checkStep(h *host, o agent.Observed, d agent.Decision) {
 		}
 		if !h.downAt.IsZero() {
 			w.Fail("once", "%s is rebooted while it goes down", o.Node.Name)
+		}
+		if !h.drained.IsDone {
+			w.Fail("drain", "%s is rebooted, and not drained: %s", o.Node.Name, h.drained.Obstacle)
 		}
 	default:
 	}
@@ -264,7 +312,7 @@ func (w *reboots) disturb(draw *rand.Rand, node *corev1.Node) string {
 	changed := node.DeepCopy()
 	changed.Annotations = maps.Clone(node.Annotations)
 	var what string
-	switch draw.IntN(26) {
+	switch draw.IntN(30) {
 	case 0, 24, 25:
 		setReady(changed, simulation.Pick(draw, []corev1.ConditionStatus{corev1.ConditionTrue, corev1.ConditionUnknown}))
 		what = fmt.Sprintf("is Ready: %s", changed.Status.Conditions[0].Status)
@@ -302,7 +350,16 @@ func (w *reboots) disturb(draw *rand.Rand, node *corev1.Node) string {
 		h.drained = agent.Drained{}
 		return toggle("the agent has stopped", &h.isSilent)
 	case 13:
-		return toggle("a Pod does not end", &h.isStuck)
+		return toggle("the deletion of Pods hangs", &h.isStuck)
+	case 26:
+		return toggle("a PodDisruptionBudget allows no eviction", &h.isKept)
+	case 27, 28:
+		if len(w.nodes(w.Store)) < 3 {
+			return ""
+		}
+		w.DeleteNow(simulation.KeyOf("", "nodes", node.Name))
+		h.backAt = time.Now().Add(time.Duration(draw.Int64N(int64(40 * time.Second))))
+		return node.Name + " is deleted"
 	case 14:
 		return toggle("a Pod must not be evicted", &h.isBlocked)
 	case 15:
@@ -319,7 +376,8 @@ func (w *reboots) disturb(draw *rand.Rand, node *corev1.Node) string {
 		} else {
 			w.refused = node.Name
 		}
-		return fmt.Sprintf("a policy refuses writes of %q", w.refused)
+		w.spares, w.code = draw.IntN(2) == 0, simulation.Pick(draw, []int32{403, 404, 409, 422, 429, 500})
+		return fmt.Sprintf("a webhook denies writes of %q with %d, and not those of its agent: %t", w.refused, w.code, w.spares)
 	default:
 		metav1.SetMetaDataAnnotation(&changed.ObjectMeta, request.Needed, "")
 		h.isAsked, what = true, "needs a reboot"
@@ -328,10 +386,17 @@ func (w *reboots) disturb(draw *rand.Rand, node *corev1.Node) string {
 	return node.Name + " " + what
 }
 
-// Interfere implements World.
+// Interfere implements World. When one node takes a step, another one may fail.
 func (w *reboots) Interfere(draw *rand.Rand, _ string, key apiserver.Key) string {
-	if node := simulation.Get[corev1.Node](w.History, w.Store, key); node != nil {
+	if node := simulation.Get[corev1.Node](w.History, w.Store, key); node != nil && draw.IntN(2) == 0 {
 		return w.disturb(draw, node)
+	}
+	if other := simulation.Pick(draw, simulation.All[corev1.Node](w.History, w.Store)); key.Resource.Resource == "nodes" && draw.IntN(2) == 0 {
+		w.edits++
+		failed := other.DeepCopy()
+		setReady(failed, corev1.ConditionUnknown)
+		w.Put(failed)
+		return failed.Name + " fails"
 	}
 	return w.Edit(draw)
 }
@@ -341,7 +406,10 @@ func (w *reboots) Admit(a apiserver.Admission) error {
 	if a.Key.Resource.Resource != "nodes" || a.Key.Name != w.refused {
 		return nil
 	}
-	return apierrors.NewForbidden(a.Key.Resource, a.Key.Name, fmt.Errorf("it is protected"))
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: w.code, Message: `admission webhook "nodes.example.com" denied the request: hands off`,
+		Details: &metav1.StatusDetails{Kind: "nodes", Name: a.Key.Name},
+	}}
 }
 
 // Mutate implements World.
@@ -351,9 +419,10 @@ func (w *reboots) Mutate(apiserver.Admission) {}
 // that are refused, or have no agent, come last.
 func (w *reboots) Settle() (enough time.Duration) {
 	enough = 15 * time.Minute
+	w.joinAgain(true)
 	for _, node := range w.nodes(w.Store) {
 		h := w.hosts[node.Name]
-		h.isStuck, h.isBlocked, h.isUnable, h.staysUp, h.survives, h.returns = false, false, false, false, false, false
+		h.isKept, h.isBlocked, h.isUnable, h.staysUp, h.survives, h.returns = false, false, false, false, false, false
 		changed := node.DeepCopy()
 		if record := node.Record; record != nil {
 			enough += max(0, time.Until(record.NotBefore))
@@ -392,13 +461,10 @@ func (w *reboots) Check(x simulation.Exchange) {
 		w.Fail("permissions", "%s changes more of %s than the grant", x.Process.Name, simulation.Describe(x.Key))
 	}
 	before, after := request.Read(was), request.Read(is)
-	if before.Grant != nil && after.Grant.ID < before.Grant.ID {
-		w.Fail("grant", "%s is given the grant %d after %d", is.Name, after.Grant.ID, before.Grant.ID)
-	}
 	if after.Stage() != request.MayReboot {
 		return
 	}
-	if before.Stage() != request.Chosen || !before.HasAnswered() || !before.IsDue(time.Now()) || after.Grant.ID != before.Grant.ID {
+	if !before.HasAnswered() || !before.IsDue(time.Now()) {
 		w.Fail("grant", "%s grants %s a reboot, which has %v", x.Process.Name, simulation.Describe(x.Key), was.Annotations)
 	}
 	w.checkBudget(x)
@@ -408,18 +474,18 @@ func (w *reboots) Check(x simulation.Exchange) {
 // nodes left room for one more when the process last listed them. One can have failed since.
 func (w *reboots) checkBudget(x simulation.Exchange) {
 	var unavailable, granted []string
-	for _, node := range w.nodes(w.Since(x.Checked(apiserver.Key{Resource: x.Key.Resource}))[0]) {
+	listed := w.nodes(w.Since(x.Checked(apiserver.Key{Resource: x.Key.Resource}))[0])
+	for _, node := range listed {
 		if node.Name != x.Key.Name && (node.Stage() != request.NoGrant || !node.IsReady() || node.Spec.Unschedulable) {
 			unavailable = append(unavailable, node.Name)
 		}
 	}
-	nodes := w.nodes(x.After)
-	for _, node := range nodes {
+	for _, node := range w.nodes(x.After) {
 		if node.Stage() >= request.MayReboot {
 			granted = append(granted, node.Name)
 		}
 	}
-	if budget := max(1, len(nodes)/2); len(unavailable) >= budget || len(granted) > budget {
+	if budget := max(1, len(listed)/2); len(unavailable) >= budget || len(granted) > budget {
 		w.Fail("budget", "%s grants %s a reboot, when %v were unavailable; %v may reboot at once, of %d that may be unavailable",
 			x.Process.Name, x.Key.Name, unavailable, granted, budget)
 	}
