@@ -9,11 +9,9 @@ import (
 	"time"
 
 	"github.com/cockroachdb/datadriven"
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"nicoleh.io/k8s-controller/apps/nodereboot/request"
 )
@@ -175,6 +173,10 @@ func parseNode(t *testing.T, d *datadriven.TestData, o *Observed, name string, a
 			with(annotation, *value)(n)
 		}
 	}
+	with("other", "x")(n)
+	if strip(n); n.Annotations["other"] != "" { // as the cache does
+		t.Error("the cache keeps more than is read")
+	}
 	return request.Read(n)
 }
 
@@ -295,82 +297,6 @@ func TestBudget(t *testing.T) {
 		if p, err := ParsePool(text); err == nil {
 			t.Errorf("%q was parsed as %v", text, p)
 		}
-	}
-}
-
-// Decisions are the same for a node and for what the cache keeps of it.
-func TestStripKeepsWhatIsRead(t *testing.T) {
-	chosen := request.Grant{ID: 1, BootID: "boot", Chosen: noon}
-	allowed := chosen
-	allowed.Until = noon.Add(request.GrantFor)
-	o := Observed{Now: noon, Config: Config{MaxUnavailable: intstr.FromInt32(9)}}
-	for _, n := range []*corev1.Node{
-		node("a", with(request.Needed, "2026-07-01T12:30:00Z"), with("other", "x"), func(n *corev1.Node) { n.Spec.ProviderID = "x" }),
-		node("b", asked, grant(allowed)), node("c", recorded(request.Record{BootID: "boot", Work: &request.Work{}})),
-		node("d", ready(corev1.ConditionUnknown)), node("e", asked), node("f", asked, grant(chosen)),
-		node("g", cordoned), node("h", asked, labeled(controlPlane[0], "")), node("i", labeled(controlPlane[0], "")),
-	} {
-		o.Nodes = append(o.Nodes, request.Read(n))
-	}
-	want := describe(Decide(o))
-	for i := range o.Nodes {
-		n := o.Nodes[i].DeepCopy()
-		strip(n)
-		o.Nodes[i] = request.Read(n)
-	}
-	if diff := cmp.Diff(want, describe(Decide(o))); diff != "" {
-		t.Errorf("decision (-full +stripped):\n%s", diff)
-	}
-	if a := o.Nodes[0]; a.Annotations["other"] != "" || a.Spec.ProviderID != "" {
-		t.Error("the cache keeps more than is read")
-	}
-}
-
-// fleet returns what is observed of a fleet in which each node needs a reboot, and some are not Ready.
-func fleet(nodes, notReady int) Observed {
-	o := Observed{Now: noon, Config: Config{MaxUnavailable: intstr.FromString("10%"), Windows: []Window{{days: [7]bool{true, true, true, true, true, true, true}, to: minutesPerDay}}}}
-	for i := range nodes {
-		n := node(fmt.Sprintf("node-%05d", i), asked)
-		if i < notReady {
-			ready(corev1.ConditionUnknown)(n)
-		}
-		o.Nodes = append(o.Nodes, request.Read(n))
-	}
-	return o
-}
-
-// A decision about twice as many nodes takes about twice as long.
-func BenchmarkDecide(b *testing.B) {
-	for name, o := range map[string]Observed{
-		"5000":                  fleet(5000, 0),
-		"10000":                 fleet(10000, 0),
-		"5000, 500 not Ready":   fleet(5000, 500),
-		"10000, 1000 not Ready": fleet(10000, 1000),
-		"5000, none Ready":      fleet(5000, 5000),
-		"10000, none Ready":     fleet(10000, 10000),
-	} {
-		b.Run(name, func(b *testing.B) {
-			for b.Loop() {
-				Decide(o)
-			}
-		})
-		b.Run(name+", allowed", func(b *testing.B) {
-			after := o
-			after.Nodes = nil
-			steps := map[string]Step{}
-			for _, s := range Decide(o).Steps {
-				steps[s.Node.Name] = s
-			}
-			for _, n := range o.Nodes {
-				if s, ok := steps[n.Name]; ok {
-					n = carriedOut(s)
-				}
-				after.Nodes = append(after.Nodes, n)
-			}
-			for b.Loop() {
-				Decide(after)
-			}
-		})
 	}
 }
 
