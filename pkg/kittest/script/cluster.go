@@ -30,6 +30,7 @@ type Cluster struct {
 	watches  []*watch
 	held     map[string]bool    // by resource
 	next     map[string][]error // by request: how the next ones fail
+	slow     map[string]time.Duration
 	refuse   func(request string) error
 	mutate   func(apiserver.Admission)
 	admit    func(apiserver.Admission) error
@@ -45,7 +46,7 @@ var ErrLost = errors.New("the connection was lost")
 
 // New returns a cluster that knows these kinds, and has no objects.
 func New(t testing.TB, kinds ...apiserver.Kind) *Cluster {
-	c := &Cluster{t: t, past: []apiserver.Store{{}}, held: map[string]bool{}, next: map[string][]error{}, requests: map[string]int{}, changed: make(chan struct{}, 1)}
+	c := &Cluster{t: t, past: []apiserver.Store{{}}, held: map[string]bool{}, next: map[string][]error{}, slow: map[string]time.Duration{}, requests: map[string]int{}, changed: make(chan struct{}, 1)}
 	c.server = apiserver.New(apiserver.Options{
 		Mutate: func(a apiserver.Admission) { // The caller holds mu.
 			if c.mutate != nil {
@@ -72,6 +73,13 @@ func (c *Cluster) Fail(request string, with ...error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.next[request] = with
+}
+
+// Slow has each request of that name take some time before it is carried out; none if it is zero.
+func (c *Cluster) Slow(request string, by time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.slow[request] = by
 }
 
 // Refuse has a policy decide on each request from now on; nil ends that.
@@ -175,7 +183,13 @@ func (c *Cluster) RoundTrip(r *http.Request) (*http.Response, error) {
 	if c.server.Creates(c.store, request) {
 		verb = "create" // also by an apply
 	}
-	err = c.failure(strings.TrimSpace(fmt.Sprintf("%s %s %s", verb, key.Resource.Resource, subresource)))
+	name := strings.TrimSpace(fmt.Sprintf("%s %s %s", verb, key.Resource.Resource, subresource))
+	if by := c.slow[name]; by > 0 {
+		c.mu.Unlock()
+		time.Sleep(by)
+		c.mu.Lock()
+	}
+	err = c.failure(name)
 	switch status := apierrors.APIStatus(nil); {
 	case errors.As(err, &status):
 		return apiserver.Refuse(err).HTTP(r), nil

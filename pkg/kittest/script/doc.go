@@ -37,12 +37,12 @@
 //	edit KIND/NAME PATH=VALUE...    sets fields, or removes a field without =; edit pod/* status.phase=Failed
 //	delete KIND/NAME [orphan|foreground]
 //	pass DURATION [every=D COMMAND...]   lets time pass, or does that again and again; {} is how often, also in the
-//	                                input. An edit that would change nothing is left out, so
+//	                                input, and {a|b} is a and b in turn. An edit that would change nothing is left out, so
 //	                                pass 5m every=1s edit deployment/a spec.replicas=9 is another client that
 //	                                insists on nine.
 //
 // A path is spec.replicas, spec.template.spec.containers.NAME.image, spec.list.0 or metadata.labels[a.com/b]. A name
-// can be a pattern.
+// can be a pattern, and NAMESPACE/NAME.
 //
 // What policies, webhooks and quotas do, until allow:
 //
@@ -60,6 +60,7 @@
 //	flip KIND/NAME                  the readiness probe of a Pod fails from now on, or passes again
 //	full|reject|quota DURATION      no node has room; each node rejects its Pods; no Pod can be created
 //	fail VERB RESOURCE [SUBRESOURCE] with=lost|no-connection|unauthorized|busy|timeout|etcd|conflict|quota-conflict [times=N]
+//	slow DURATION VERB RESOURCE [SUBRESOURCE]   each such request takes that long from now on
 //	hold|release|relist RESOURCE    the caches of the controller trail; catch up; have to list
 //	start, stop                     of the controller: a restart is both
 //
@@ -73,6 +74,9 @@
 //	                                shown, and the objects of which Show says something
 //	get KIND/NAME PATH...           shows fields
 //	says KIND/NAME                  shows the message of the condition Ready unless it has the words of the input
+//	told REASON                     shows the last message of an event with that reason unless one, since the last
+//	                                count, has the words of the input
+//	metric NAME                     shows the values of a gauge that are not zero
 //	count                           begins to count requests and events, and notes what there is
 //	at-most N VERB RESOURCE [SUBRESOURCE]   shows how many there were if there were more
 //	at-most N writes                does so with all requests that change something

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"path"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,6 +26,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/jsonpath"
+	"k8s.io/component-base/metrics/legacyregistry"
 	"sigs.k8s.io/yaml"
 
 	"nicoleh.io/k8s-controller/pkg/kittest/apiserver"
@@ -98,7 +100,7 @@ func (p Theater) begin(t *testing.T) *story {
 	kinds := append([]apiserver.Kind{
 		apiserver.Namespaces(), apiserver.Deployments(), apiserver.ReplicaSets(), apiserver.Pods(),
 	}, p.Kinds...)
-	s := &story{Cluster: New(t, kinds...), Theater: p, recorder: &recorder{reasons: map[string]int{}}, workloads: simulation.Still(kinds...)}
+	s := &story{Cluster: New(t, kinds...), Theater: p, recorder: &recorder{reasons: map[string][]string{}}, workloads: simulation.Still(kinds...)}
 	s.Set(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: Namespace}})
 	s.Admit(s.admission)
 	s.Mutate(s.mutation)
@@ -191,6 +193,9 @@ func (s *story) do(t *testing.T, d *datadriven.TestData) string {
 	case "fail":
 		s.fail(arg)
 		return ""
+	case "slow":
+		s.slow(arg)
+		return ""
 	case "hold":
 		s.Hold(arg.key(0))
 		return ""
@@ -215,6 +220,10 @@ func (s *story) do(t *testing.T, d *datadriven.TestData) string {
 		return s.lost(arg)
 	case "says":
 		return s.says(arg)
+	case "told":
+		return s.told(arg)
+	case "metric":
+		return metric(arg)
 	case "get":
 		return s.get(arg)
 	}
@@ -327,7 +336,7 @@ func merge(into, from map[string]any) {
 
 // repeat has somebody do something again and again. An edit that changes nothing is not done, so an
 // edit that is repeated is a client that sets a field whenever somebody else has changed it. {} in a
-// value is how often it was done.
+// value is how often it was done, and {a|b} is a and b in turn.
 func (s *story) repeat(t *testing.T, arg arguments) {
 	t.Helper()
 	total, every := arg.duration(), arg.durationOf("every")
@@ -335,11 +344,11 @@ func (s *story) repeat(t *testing.T, arg arguments) {
 	inner := arg.d.CmdArgs[2:]
 	for n := 0; time.Now().Before(end); n++ {
 		again := *arg.d
-		again.Cmd, again.CmdArgs, again.Input = inner[0].Key, nil, strings.ReplaceAll(arg.d.Input, "{}", strconv.Itoa(n))
+		again.Cmd, again.CmdArgs, again.Input = inner[0].Key, nil, inTurn(arg.d.Input, n)
 		for _, a := range inner[1:] {
 			a.Vals = slices.Clone(a.Vals)
 			for i := range a.Vals {
-				a.Vals[i] = strings.ReplaceAll(a.Vals[i], "{}", strconv.Itoa(n))
+				a.Vals[i] = inTurn(a.Vals[i], n)
 			}
 			again.CmdArgs = append(again.CmdArgs, a)
 		}
@@ -347,6 +356,19 @@ func (s *story) repeat(t *testing.T, arg arguments) {
 		time.Sleep(every)
 	}
 	synctest.Wait()
+}
+
+var braces = regexp.MustCompile(`\{([^{}\s|]*\|[^{}\s]*)?\}`)
+
+// inTurn returns a text as it is when something is done for the n-th time, beginning at 0.
+func inTurn(text string, n int) string {
+	return braces.ReplaceAllStringFunc(text, func(found string) string {
+		choices := strings.Split(strings.Trim(found, "{}"), "|")
+		if len(choices) == 1 {
+			return strconv.Itoa(n)
+		}
+		return choices[n%len(choices)]
+	})
 }
 
 // each takes a step with each object that KIND/NAME is about.
@@ -363,7 +385,7 @@ func (s *story) each(t *testing.T, name string, do func(*apiserver.Server, apise
 	}
 }
 
-// named returns the objects that KIND/NAME is about, in which a name can be a pattern.
+// named returns the objects that KIND/NAME or KIND/NAMESPACE/NAME is about, in which the names can be patterns.
 func named(t *testing.T, store apiserver.Store, name string) (found []*unstructured.Unstructured) {
 	t.Helper()
 	for _, key := range slices.SortedFunc(maps.Keys(store.Objects), func(a, b apiserver.Key) int { return strings.Compare(a.Name, b.Name) }) {
@@ -377,7 +399,11 @@ func named(t *testing.T, store apiserver.Store, name string) (found []*unstructu
 func isNamed(t *testing.T, obj *unstructured.Unstructured, name string) bool {
 	t.Helper()
 	kind, pattern, _ := strings.Cut(name, "/")
-	matches, err := path.Match(pattern, obj.GetName())
+	name = obj.GetName()
+	if strings.Contains(pattern, "/") {
+		name = obj.GetNamespace() + "/" + name
+	}
+	matches, err := path.Match(pattern, name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -437,7 +463,7 @@ func (s *story) atMost(arg arguments) string {
 			got += n
 		}
 	case "events":
-		got = s.recorder.recorded(arg.key(2))
+		got = len(s.recorder.messages(arg.key(2)))
 	default:
 		got = s.Requests(strings.Join(words, " "))
 	}
@@ -478,6 +504,38 @@ func (s *story) says(arg arguments) string {
 		}
 	}
 	return "nothing"
+}
+
+// told shows the last message with a reason since the last count unless one has the words of the input.
+func (s *story) told(arg arguments) string {
+	messages := append([]string{"nothing"}, s.recorder.messages(arg.key(0))...)
+	for _, message := range messages[1:] {
+		if strings.Contains(message, strings.TrimSpace(arg.d.Input)) {
+			return ""
+		}
+	}
+	return messages[len(messages)-1]
+}
+
+// metric shows the values of a gauge that are not zero, with those of its labels.
+func metric(arg arguments) string {
+	families, err := legacyregistry.DefaultGatherer.Gather()
+	if err != nil {
+		arg.t.Fatal(err)
+	}
+	var lines []string
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			if value := m.GetGauge().GetValue(); family.GetName() == arg.key(0) && value != 0 {
+				line := ""
+				for _, label := range m.GetLabel() {
+					line += label.GetValue() + " "
+				}
+				lines = append(lines, fmt.Sprintf("%s%v", line, value))
+			}
+		}
+	}
+	return strings.Join(lines, "\n")
 }
 
 // get shows fields of objects.
@@ -588,6 +646,15 @@ func (s *story) mutation(a apiserver.Admission) {
 			s.t.Fatal(err)
 		}
 	}
+}
+
+// slow has each request of a name take some time.
+func (s *story) slow(arg arguments) {
+	var words []string
+	for _, a := range arg.d.CmdArgs[1:] {
+		words = append(words, a.Key)
+	}
+	s.Slow(strings.Join(words, " "), arg.duration())
 }
 
 // fail has the next requests of a name fail.

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/cockroachdb/datadriven"
+	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -100,12 +101,16 @@ func documents(t *testing.T, d *datadriven.TestData) (all []*unstructured.Unstru
 	}
 }
 
-// setField sets the field of an argument PATH=VALUE, or removes it if there is no value.
+// setField sets the field of an argument PATH=VALUE, or removes it if there is no value. Labels and annotations are
+// always texts.
 func setField(t *testing.T, d *datadriven.TestData, of map[string]any, arg datadriven.CmdArg) {
 	t.Helper()
 	var value any
 	if len(arg.Vals) > 0 {
-		value = parsed(strings.Join(arg.Vals, ", "))
+		text := strings.Join(arg.Vals, ", ")
+		if value = text; !strings.HasPrefix(arg.Key, "metadata.labels[") && !strings.HasPrefix(arg.Key, "metadata.annotations[") {
+			value = parsed(text)
+		}
 	}
 	if !setPath(of, arg.Key, value) {
 		d.Fatalf(t, "there is no %s", arg.Key)
@@ -266,18 +271,20 @@ const eventPrefix = "event about "
 type recorder struct {
 	mu      sync.Mutex
 	events  []string
-	reasons map[string]int // how often each was recorded since the last count
+	reasons map[string][]string // the messages with each since the last count
 }
 
 // Event implements record.EventRecorder.
-func (r *recorder) Event(obj runtime.Object, eventType, reason, _ string) {
+func (r *recorder) Event(obj runtime.Object, eventType, reason, message string) {
 	name := ""
 	if about, err := meta.Accessor(obj); err == nil {
 		name = about.GetName()
+	} else if about, ok := obj.(*corev1.ObjectReference); ok {
+		name = about.Name
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.reasons[reason]++
+	r.reasons[reason] = append(r.reasons[reason], message)
 	r.events = append(r.events, eventPrefix+fmt.Sprintf("%s: %s %s", name, eventType, reason))
 }
 
@@ -293,11 +300,11 @@ func (r *recorder) count() {
 	clear(r.reasons)
 }
 
-// recorded returns how many events with a reason there were.
-func (r *recorder) recorded(reason string) int {
+// messages returns the messages of the events with a reason since the last count.
+func (r *recorder) messages(reason string) []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.reasons[reason]
+	return slices.Clone(r.reasons[reason])
 }
 
 // AnnotatedEventf implements record.EventRecorder.
