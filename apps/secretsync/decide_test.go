@@ -10,12 +10,16 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"pgregory.net/rapid"
 )
+
+// vault is the source namespace.
+const vault = "vault"
 
 // begun is when the source namespace was created.
 var begun = time.Date(2026, time.July, 1, 12, 0, 0, 0, time.UTC)
@@ -161,7 +165,7 @@ func TestPatch(t *testing.T) {
 		source, copied *corev1.Secret
 		want           string
 	}{
-		"other data":    {newSource("db", "2"), copied(newSource("db", "1")), `{"op":"add","path":"/data","value":{"password":"aHVudGVyMi0y","user":"aHVudGVyMi1hZG1pbg=="}}]`},
+		"other data":    {newSource("db", "2"), copied(newSource("db", "1")), `{"op":"add","path":"/data","value":{"password":"aHVudGVyMjI=","user":"aHVudGVyMmFkbWlu"}}]`},
 		"no data":       {newSource("db", "2", empty), copied(newSource("db", "1")), `{"op":"add","path":"/data","value":{}}]`},
 		"immutable now": {newSource("db", "1", immutable), copied(newSource("db", "1")), `{"op":"add","path":"/immutable","value":true}]`},
 		"only labeled": {
@@ -284,7 +288,7 @@ func TestStrangersFillNoCache(t *testing.T) {
 			n.SetLabels(maps.Clone(n.GetAnnotations()))
 		})
 		stripNamespace(namespace)
-		large := planted("team-a", "db")
+		large := newSource("db", "1")
 		large.Annotations[AnnotationMadeFor] = strings.Repeat("x", 200_000)
 		for i := range 100 {
 			words := strings.Repeat("x", 200)
@@ -301,4 +305,72 @@ func TestStrangersFillNoCache(t *testing.T) {
 		t.Errorf("each entry takes %d bytes of the heap", each)
 	}
 	runtime.KeepAlive(all)
+}
+
+func equal[T any](t *testing.T, what string, want, got T) {
+	t.Helper()
+	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", what, diff)
+	}
+}
+
+// newNamespace returns a namespace, after some edits.
+func newNamespace(name string, edits ...func(metav1.Object)) *corev1.Namespace {
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	for _, edit := range edits {
+		edit(namespace)
+	}
+	return namespace
+}
+
+// newSource returns a Secret in the source namespace that is for all namespaces, after some edits.
+func newSource(name, value string, edits ...func(*corev1.Secret)) *corev1.Secret {
+	secret := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: vault, Name: name,
+			Labels: map[string]string{"app": "db"},
+			Annotations: map[string]string{
+				Annotation: "*", corev1.LastAppliedConfigAnnotation: `{"data":"` + marker + value + `"}`,
+			},
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "owner", UID: "o"}},
+		},
+		Type: corev1.SecretTypeOpaque,
+		Data: map[string][]byte{"password": []byte(marker + value), "user": []byte(marker + "admin")},
+	}
+	for _, edit := range edits {
+		edit(secret)
+	}
+	return secret
+}
+
+// annotate sets an annotation.
+func annotate(obj metav1.Object, key, value string) {
+	annotations := obj.GetAnnotations()
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	annotations[key] = value
+	obj.SetAnnotations(annotations)
+}
+
+func marked(obj metav1.Object) { annotate(obj, Annotation, "yes") }
+
+// saying returns an edit that sets the annotation of a namespace.
+func saying(value string) func(metav1.Object) {
+	return func(obj metav1.Object) { annotate(obj, Annotation, value) }
+}
+
+// listing returns an edit that sets the annotation of a source.
+func listing(value string) func(*corev1.Secret) {
+	return func(secret *corev1.Secret) { secret.Annotations[Annotation] = value }
+}
+
+func unmarked(secret *corev1.Secret) { delete(secret.Annotations, Annotation) }
+
+func ending(obj metav1.Object) { obj.SetDeletionTimestamp(ptr.To(metav1.Now())) }
+
+func immutable(secret *corev1.Secret) { secret.Immutable = ptr.To(true) }
+
+func ofType(kind corev1.SecretType) func(*corev1.Secret) {
+	return func(secret *corev1.Secret) { secret.Type = kind }
 }
