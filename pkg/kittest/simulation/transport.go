@@ -417,6 +417,7 @@ func (p *Process) knowledge() string {
 // check is what is checked of every request, whatever the world.
 func (h *History) check(x Exchange) {
 	isDenied := bytes.Contains(x.Response.Body, []byte("admission webhook")) || // with any code
+		bytes.Contains(x.Response.Body, []byte(" denied request: ")) || // a policy
 		bytes.Contains(x.Response.Body, []byte(metav1.CauseTypeFieldManagerConflict)) // by other managers, whenever they wrote
 	if code := x.Response.Code; !isDenied && (code == http.StatusConflict || code == http.StatusUnprocessableEntity) {
 		stored := x.Before.Objects[x.Key]
