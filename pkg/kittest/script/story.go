@@ -527,11 +527,11 @@ func metric(arg arguments) string {
 	for _, family := range families {
 		for _, m := range family.GetMetric() {
 			if value := m.GetGauge().GetValue(); family.GetName() == arg.key(0) && value != 0 {
-				line := ""
+				var words []string
 				for _, label := range m.GetLabel() {
-					line += label.GetValue() + " "
+					words = append(words, label.GetValue())
 				}
-				lines = append(lines, fmt.Sprintf("%s%v", line, value))
+				lines = append(lines, strings.Join(append(words, fmt.Sprint(value)), " "))
 			}
 		}
 	}
