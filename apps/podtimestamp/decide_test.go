@@ -8,7 +8,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
-	"pgregory.net/rapid"
 )
 
 // now is noon in UTC, on a clock in another time zone.
@@ -52,57 +51,19 @@ func TestDecide(t *testing.T) {
 			if got := Decide(test.pod, now); got != test.want {
 				t.Errorf("timestamp %q, want %q", got, test.want)
 			}
+			if test.pod == nil {
+				return
+			}
+			if got := Decide(stripped(t, test.pod), now); got != test.want {
+				t.Errorf("for what the cache keeps of the Pod, timestamp %q, want %q", got, test.want)
+			}
 		})
 	}
 }
 
-func pods() *rapid.Generator[*metav1.PartialObjectMetadata] {
-	return rapid.Custom(func(t *rapid.T) *metav1.PartialObjectMetadata {
-		pod := podWith()
-		keys := rapid.OneOf(rapid.SampledFrom([]string{"addtime", "timestamp", "kubernetes.io/config.mirror"}), rapid.String())
-		values := rapid.OneOf(rapid.SampledFrom([]string{"", "true", "false", "no", "0"}), rapid.String())
-		pod.Annotations = rapid.MapOf(keys, values).Draw(t, "annotations")
-		if rapid.Bool().Draw(t, "terminating") {
-			terminate(pod)
-		}
-		return pod
-	})
-}
-
-// A decision is the same for a Pod and for what the cache keeps of it, and does not change
-// the Pod. Only a Pod that asks and has no timestamp gets one, and then no other.
-func TestDecisionsComeToRest(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		pod := pods().Draw(t, "pod")
-		before := pod.DeepCopy()
-		now := time.Unix(rapid.Int64Range(0, 1<<33).Draw(t, "now"), 0)
-		timestamp := Decide(pod, now)
-		if cached := Decide(stripped(t, pod), now); cached != timestamp {
-			t.Fatalf("timestamp %q, and %q for the cached Pod", timestamp, cached)
-		}
-		if diff := cmp.Diff(before, pod); diff != "" {
-			t.Fatalf("the Pod was changed (-before +after):\n%s", diff)
-		}
-		if timestamp == "" {
-			return
-		}
-		_, asks := pod.Annotations["addtime"]
-		_, has := pod.Annotations["timestamp"]
-		if !asks || has {
-			t.Fatalf("a timestamp for %v", pod.Annotations)
-		}
-		if at, err := time.Parse(time.RFC3339, timestamp); err != nil || !at.Equal(now) {
-			t.Fatalf("timestamp %q is not %s", timestamp, now)
-		}
-		metav1.SetMetaDataAnnotation(&pod.ObjectMeta, AnnotationTimestamp, timestamp)
-		if again := Decide(pod, now); again != "" {
-			t.Fatalf("a second timestamp: %q", again)
-		}
-	})
-}
-
 // stripped returns what the cache keeps of a Pod.
-func stripped(t interface{ Fatal(args ...any) }, pod *metav1.PartialObjectMetadata) *metav1.PartialObjectMetadata {
+func stripped(t *testing.T, pod *metav1.PartialObjectMetadata) *metav1.PartialObjectMetadata {
+	t.Helper()
 	obj, err := strip(pod)
 	if err != nil {
 		t.Fatal(err)
