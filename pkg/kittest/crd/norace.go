@@ -1,6 +1,0 @@
-//go:build !race
-
-package crd
-
-// underRace reports whether the race detector slows everything down.
-const underRace = false
