@@ -24,7 +24,11 @@ require (
 	sigs.k8s.io/yaml v1.6.0
 )
 
-require github.com/prometheus/client_golang v1.24.1 // indirect
+require (
+	github.com/blang/semver/v4 v4.0.0 // indirect
+	github.com/prometheus/client_golang v1.24.1 // indirect
+	k8s.io/component-base v0.37.2 // indirect
+)
 
 require (
 	cloud.google.com/go/auth v0.23.2 // indirect

@@ -107,7 +107,7 @@ func (s *Server) owner(store Store, namespace string, reference metav1.OwnerRefe
 			continue
 		}
 		key := Key{Resource: k.Resource.GroupResource(), Name: reference.Name}
-		if k.isNamespaced {
+		if k.Namespaced {
 			key.Namespace = namespace
 		}
 		if owner := store.Objects[key]; owner != nil && owner.GetUID() == reference.UID {

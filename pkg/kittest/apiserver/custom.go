@@ -15,7 +15,7 @@ import (
 // field is the same as one with the name of the object.
 func CustomResource(resource schema.GroupVersionResource, name string, immutable ...string) Kind {
 	return Kind{Resource: resource, Kind: name, strategy: strategy{
-		isNamespaced: true,
+		Namespaced: true,
 		empty: func() Object {
 			obj := &unstructured.Unstructured{}
 			obj.SetGroupVersionKind(resource.GroupVersion().WithKind(name))

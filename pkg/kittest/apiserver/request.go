@@ -185,7 +185,7 @@ func (s *Server) parse(r Request) (t target, err error) {
 	if t.verb == "list" {
 		t.key.Name = "" // which a field selector may have set
 	}
-	if t.kind == nil || t.kind.isNamespaced != (t.key.Namespace != "") && (t.verb != "list" || !t.kind.isNamespaced) {
+	if t.kind == nil || t.kind.Namespaced != (t.key.Namespace != "") && (t.verb != "list" || !t.kind.Namespaced) {
 		return t, apierrors.NewGenericServerResponse(http.StatusNotFound, strings.ToLower(r.Method), t.key.Resource, "", "", 0, false)
 	}
 	verbs := []string{"get", "list", "create", "update", "patch", "delete"}

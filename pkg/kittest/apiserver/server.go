@@ -239,7 +239,7 @@ func (k *Kind) path(namespace, name string) string {
 	if k.Resource.Group == "" {
 		prefix = "/api"
 	}
-	if k.isNamespaced {
+	if k.Namespaced {
 		return path.Join(prefix, k.Resource.Version, "namespaces", namespace, k.Resource.Resource, name)
 	}
 	return path.Join(prefix, k.Resource.Version, k.Resource.Resource, name)

@@ -80,7 +80,7 @@ func (c *call) validate(obj, old Object) field.ErrorList {
 	if validateName == nil {
 		validateName = apivalidation.NameIsDNSSubdomain
 	}
-	errs := apivalidation.ValidateObjectMetaAccessor(obj, c.kind.isNamespaced, validateName, metadata)
+	errs := apivalidation.ValidateObjectMetaAccessor(obj, c.kind.Namespaced, validateName, metadata)
 	if old != nil {
 		errs = append(errs, apivalidation.ValidateObjectMetaAccessorUpdate(obj, old, metadata)...)
 	}
@@ -227,7 +227,7 @@ func (c *call) replace(obj, old Object) (Response, error) {
 // deleted.
 func (c *call) requireNamespace(obj Object) error {
 	namespaces := corev1.SchemeGroupVersion.WithResource("namespaces")
-	if c.kinds[namespaces] == nil || !c.kind.isNamespaced {
+	if c.kinds[namespaces] == nil || !c.kind.Namespaced {
 		return nil
 	}
 	name := c.key.Namespace
