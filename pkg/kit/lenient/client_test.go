@@ -38,54 +38,24 @@ func event(sort, object string) string {
 
 // A client reads a flawed object in whichever call returns it.
 func TestCalls(t *testing.T) {
-	flaw := flaws[0]
-	flawed := deploymentJSON("flawed", flaw.spec, flaw.status)
-	for name, tt := range map[string]struct {
-		body string
-		call func(appsclient.DeploymentInterface) (*appsv1.Deployment, error)
-	}{
-		"get": {flawed, func(c appsclient.DeploymentInterface) (*appsv1.Deployment, error) {
-			return c.Get(t.Context(), "flawed", metav1.GetOptions{})
-		}},
-		"update of the status": {flawed, func(c appsclient.DeploymentInterface) (*appsv1.Deployment, error) {
-			return c.UpdateStatus(t.Context(), &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "flawed"}}, metav1.UpdateOptions{})
-		}},
-		"list": {listJSON(flawed), func(c appsclient.DeploymentInterface) (*appsv1.Deployment, error) {
-			list, err := c.List(t.Context(), metav1.ListOptions{})
-			if err != nil {
-				return nil, err
-			}
-			return &list.Items[0], nil
-		}},
-		"watch": {event("MODIFIED", flawed), func(c appsclient.DeploymentInterface) (*appsv1.Deployment, error) {
-			watcher, err := c.Watch(t.Context(), metav1.ListOptions{})
-			if err != nil {
-				return nil, err
-			}
-			defer watcher.Stop()
-			got := <-watcher.ResultChan()
-			if got.Type != watch.Modified {
-				return nil, apierrors.FromObject(got.Object)
-			}
-			return got.Object.(*appsv1.Deployment), nil
-		}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			config := &rest.Config{Transport: response(tt.body)}
-			usual, err := appsclient.NewForConfig(config)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := tt.call(usual.Deployments("parlor")); err == nil {
-				t.Error("the usual client can do that, too")
-			}
-			got, err := tt.call(lenientClient(t, config))
-			if err != nil {
-				t.Fatal(err)
-			}
-			requireSalvaged(t, got, flaw.spec, flaw.status, flaw.want)
-		})
+	flawed := deployment("flawed", flawedFields)
+	client := func(body string) appsclient.DeploymentInterface {
+		return lenientClient(t, &rest.Config{Transport: response(body)})
 	}
+	got, err := client(flawed).Get(t.Context(), "flawed", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	requireSalvaged(t, flawed, got)
+	if got, err = client(flawed).UpdateStatus(t.Context(), &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "flawed"}}, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	requireSalvaged(t, flawed, got)
+	all, err := client(list(flawed)).List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	requireSalvaged(t, list(flawed), all)
 }
 
 func lenientClient(t *testing.T, config *rest.Config) appsclient.DeploymentInterface {
@@ -99,7 +69,7 @@ func lenientClient(t *testing.T, config *rest.Config) appsclient.DeploymentInter
 
 // What else a watch or a streaming list delivers is as usual, next to flawed objects.
 func TestWatch(t *testing.T) {
-	good, flawed := deploymentJSON("good", goodSpec, `{}`), deploymentJSON("flawed", flaws[0].spec, flaws[0].status)
+	good, flawed := deployment("good", goodFields), deployment("flawed", flawedFields)
 	watcher, err := lenientClient(t, &rest.Config{Transport: response(event("ADDED", good) + event("ADDED", flawed) +
 		event("BOOKMARK", `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"resourceVersion":"9","annotations":{"k8s.io/initial-events-end":"true"}}}`) +
 		event("MODIFIED", good) + event("DELETED", flawed) +

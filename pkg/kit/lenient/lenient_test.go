@@ -1,12 +1,17 @@
 package lenient_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
+	"github.com/cockroachdb/datadriven"
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -43,67 +48,19 @@ func jsonDecoder(codecs runtime.NegotiatedSerializer) runtime.Decoder {
 	return codecs.DecoderToVersion(info.Serializer, version)
 }
 
-const goodSpec = `{"replicas":4,"template":{"spec":{"nodeName":"vanilla"}}}`
-
-// flaws are ways not to be a Deployment that a laxer schema lets pass.
-var flaws = []struct {
-	name         string
-	spec, status string            // in JSON
-	want         map[string]string // the problem of each field that has one
-}{{
-	name: "a number as a string",
-	spec: `{"replicas":2,"template":{"spec":{"nodeName":5}}}`, status: `{"replicas":3}`,
-	want: map[string]string{"spec": "spec: json: cannot unmarshal number into Go struct field PodSpec.spec.template.spec.nodeName of type string"},
-}, {
-	name: "a string as a number",
-	spec: `{"replicas":"two"}`, status: `{"replicas":3}`,
-	want: map[string]string{"spec": "spec: json: cannot unmarshal string into Go struct field DeploymentSpec.spec.replicas of type int32"},
-}, {
-	name: "a number that is too large",
-	spec: `{"replicas":3000000000}`, status: `{"replicas":3}`,
-	want: map[string]string{"spec": "spec: json: cannot unmarshal number 3000000000 into Go struct field DeploymentSpec.spec.replicas of type int32"},
-}, {
-	name: "an object as a quantity",
-	spec: `{"template":{"spec":{"hostname":"a","overhead":{"cpu":{},"memory":"1Gi"}}}}`, status: `{"replicas":3}`,
-	want: map[string]string{"spec": "spec: quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"},
-}, {
-	name: "an element among others",
-	spec: `{"selector":{"matchExpressions":[{"key":"a"},{"key":"b"},{"key":7},{"key":"d"}]}}`, status: `{"replicas":3}`,
-	want: map[string]string{"spec": "spec: json: cannot unmarshal number into Go struct field LabelSelectorRequirement.spec.selector.matchExpressions.key of type string"},
-}, {
-	name: "a spec that is text",
-	spec: `"text"`, status: `{"replicas":3}`,
-	want: map[string]string{"spec": "spec: json: cannot unmarshal string into Go struct field Deployment.spec of type v1.DeploymentSpec"},
-}, {
-	name: "a spec that is a list",
-	spec: `["text"]`, status: `{"replicas":3}`,
-	want: map[string]string{"spec": "spec: json: cannot unmarshal array into Go struct field Deployment.spec of type v1.DeploymentSpec"},
-}, {
-	name: "a status",
-	spec: `{"replicas":2}`, status: `{"conditions":{}}`,
-	want: map[string]string{"status": "status: json: cannot unmarshal object into Go struct field DeploymentStatus.status.conditions of type []v1.DeploymentCondition"},
-}, {
-	name: "a time",
-	spec: `{"paused":true}`, status: `{"conditions":[{"type":"Ready","lastTransitionTime":"soon"}]}`,
-	want: map[string]string{"status": `status: parsing time "soon" as "2006-01-02T15:04:05Z07:00": cannot parse "soon" as "2006"`},
-}, {
-	name: "spec and status",
-	spec: `{"replicas":true}`, status: `7`,
-	want: map[string]string{
-		"spec":   "spec: json: cannot unmarshal bool into Go struct field DeploymentSpec.spec.replicas of type int32",
-		"status": "status: json: cannot unmarshal number into Go struct field Deployment.status of type v1.DeploymentStatus",
-	},
-}}
-
-// deploymentJSON is a Deployment of that name, spec and status.
-func deploymentJSON(name, spec, status string) string {
-	return fmt.Sprintf(`{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":%q,"namespace":"parlor","uid":"uid-%s","resourceVersion":"7","annotations":{"a":"b"}},"spec":%s,"status":%s}`,
-		name, name, spec, status)
+// deployment is a Deployment of that name with other fields.
+func deployment(name, fields string) string {
+	return fmt.Sprintf(`{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":%q,"annotations":{"a":"b"}},%s}`, name, fields)
 }
 
-func listJSON(items ...string) string {
+func list(items ...string) string {
 	return `{"apiVersion":"apps/v1","kind":"DeploymentList","metadata":{"resourceVersion":"9","continue":"more","remainingItemCount":5},"items":[` + strings.Join(items, ",") + `]}`
 }
+
+const (
+	goodFields   = `"spec":{"replicas":4,"template":{"spec":{"nodeName":"vanilla"}}},"status":{"replicas":4}`
+	flawedFields = `"spec":{"replicas":"two"},"status":{"replicas":3}`
+)
 
 // problems are those of a Deployment's fields that have one.
 func problems(d *appsv1.Deployment) map[string]string {
@@ -116,98 +73,110 @@ func problems(d *appsv1.Deployment) map[string]string {
 	return found
 }
 
-// requireSalvaged requires that a Deployment made by deploymentJSON has the problems of
-// a flaw and no others, is empty there, and is what the usual decoder makes of it
-// everywhere else.
-func requireSalvaged(t *testing.T, d *appsv1.Deployment, spec, status string, want map[string]string) {
+// decode decodes what an API server has sent, and requires what is promised of everything: what the usual decoder
+// accepts is decoded just so, an error is that of the usual decoder, and anything else is salvaged.
+func decode(t *testing.T, data string) (runtime.Object, error) {
 	t.Helper()
-	if diff := cmp.Diff(want, problems(d)); diff != "" {
-		t.Errorf("problems (-want +got):\n%s", diff)
+	want, wantKind, wantErr := usually.Decode([]byte(data), nil, nil)
+	got, kind, err := leniently.Decode([]byte(data), nil, nil)
+	if !reflect.DeepEqual(kind, wantKind) {
+		t.Errorf("the kind is %v, want %v", kind, wantKind)
 	}
-	if want["spec"] != "" {
-		spec = "{}"
+	switch {
+	case wantErr == nil:
+		if diff := cmp.Diff(want, got); err != nil || diff != "" {
+			t.Errorf("error %v (-usual +lenient):\n%s", err, diff)
+		}
+	case err != nil:
+		if err.Error() != wantErr.Error() {
+			t.Errorf("the error is %v, want %v", err, wantErr)
+		}
+	default:
+		requireSalvaged(t, data, got)
 	}
-	if want["status"] != "" {
-		status = "{}"
+	return got, err
+}
+
+// requireSalvaged requires that an object has problems, is empty where it has one, is what the usual decoder makes of it
+// everywhere else, and cannot be stored. A list has all of its items, each as if it had come alone.
+func requireSalvaged(t *testing.T, data string, obj runtime.Object) {
+	t.Helper()
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal([]byte(data), &fields); err != nil {
+		t.Fatal(err)
 	}
-	rest, _, err := usually.Decode([]byte(deploymentJSON(d.Name, spec, status)), nil, nil)
+	rest := obj.DeepCopyObject()
+	switch rest := rest.(type) {
+	case *appsv1.Deployment:
+		found := problems(rest)
+		if len(found) == 0 {
+			t.Errorf("this is passed off as decoded: %s", data)
+		}
+		if len(validation.ValidateAnnotations(rest.Annotations, nil)) == 0 {
+			t.Error("the API server would accept the object, and lose what could not be decoded")
+		}
+		for field, problem := range found {
+			if !strings.HasPrefix(problem, field+": ") || len(problem) > 1024 || !utf8.ValidString(problem) {
+				t.Errorf("a problem of %d bytes: %q", len(problem), problem)
+			}
+			delete(fields, field)
+			delete(rest.Annotations, "not decoded: "+field)
+		}
+	case *appsv1.DeploymentList:
+		var items []json.RawMessage
+		if err := json.Unmarshal(fields["items"], &items); err != nil || len(items) != len(rest.Items) {
+			t.Fatalf("%d items of %d: %v", len(rest.Items), len(items), err)
+		}
+		for i, item := range items {
+			alone, _, err := leniently.Decode(item, new(version.WithKind("Deployment")), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(alone, runtime.Object(&rest.Items[i]), cmpopts.IgnoreTypes(metav1.TypeMeta{})); diff != "" {
+				t.Errorf("item %d (-alone +in a list):\n%s", i, diff)
+			}
+		}
+		fields["items"], rest.Items = json.RawMessage("[]"), nil
+	default:
+		t.Fatalf("a %T", obj)
+	}
+	raw, err := json.Marshal(fields)
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := d.DeepCopy()
-	got.TypeMeta = metav1.TypeMeta{}
-	got.Annotations = map[string]string{"a": d.Annotations["a"]}
-	if len(d.Annotations) != 1+len(want) {
-		t.Errorf("annotations %q", d.Annotations)
+	want, _, err := usually.Decode(raw, nil, nil)
+	if err != nil {
+		t.Fatal(err)
 	}
-	if diff := cmp.Diff(rest, runtime.Object(got)); diff != "" {
+	if diff := cmp.Diff(want, rest, cmpopts.EquateEmpty(), cmpopts.IgnoreTypes(metav1.TypeMeta{})); diff != "" {
 		t.Errorf("everything else (-want +got):\n%s", diff)
 	}
 }
 
-func TestFlawedObject(t *testing.T) {
-	for _, flaw := range flaws {
-		t.Run(flaw.name, func(t *testing.T) {
-			data := []byte(deploymentJSON("sundae", flaw.spec, flaw.status))
-			if _, _, err := usually.Decode(data, nil, nil); err == nil {
-				t.Fatal("this is no flaw: the usual decoder accepts it")
+func TestDecode(t *testing.T) {
+	datadriven.RunTest(t, "testdata/decode.txt", func(t *testing.T, d *datadriven.TestData) string {
+		t.Helper()
+		if d.Cmd == "data" {
+			if obj, err := decode(t, d.Input); err == nil {
+				return fmt.Sprintf("%+v", obj)
 			}
-			for _, into := range []runtime.Object{nil, &appsv1.Deployment{}} {
-				obj, kind, err := leniently.Decode(data, nil, into)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if into != nil && obj != into {
-					t.Error("it is not decoded into the object that was given")
-				}
-				if want := version.WithKind("Deployment"); *kind != want {
-					t.Errorf("its kind is %s", kind)
-				}
-				requireSalvaged(t, obj.(*appsv1.Deployment), flaw.spec, flaw.status, flaw.want)
-				if len(validation.ValidateAnnotations(obj.(*appsv1.Deployment).Annotations, nil)) == 0 {
-					t.Error("the API server would accept the object, and lose what could not be decoded")
-				}
-			}
-		})
-	}
-}
-
-// What is wrong with more than fields of an object is the error that it always was.
-func TestStillAnError(t *testing.T) {
-	good := deploymentJSON("sundae", `{"replicas":4}`, `{}`)
-	flawed := deploymentJSON("sundae", `{"replicas":"x"}`, `{}`)
-	for name, data := range map[string]string{
-		"nothing":                         "",
-		"a page of HTML":                  "<html><body>502 Bad Gateway</body></html>",
-		"text":                            `"text"`,
-		"a number":                        "7",
-		"a list without a kind":           "[" + good + "]",
-		"an object cut short":             good[:len(good)-9],
-		"a flawed object cut short":       flawed[:len(flawed)-9],
-		"a flawed list cut short":         listJSON(flawed)[:len(listJSON(flawed))-1],
-		"something after the object":      flawed + "}",
-		"metadata that is text":           `{"apiVersion":"apps/v1","kind":"Deployment","metadata":"text"}`,
-		"a label that is a number":        `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"labels":{"a":5}},"spec":{"replicas":"x"}}`,
-		"an item that is text":            listJSON(good, `"text"`, flawed),
-		"an item with a number as a name": listJSON(good, `{"metadata":{"name":5}}`),
-		"items that are text":             `{"apiVersion":"apps/v1","kind":"DeploymentList","items":"text"}`,
-		"a list's metadata":               `{"apiVersion":"apps/v1","kind":"DeploymentList","metadata":7,"items":[` + flawed + `]}`,
-		"another kind":                    strings.Replace(flawed, `"Deployment"`, `"Gelato"`, 1),
-		"another version":                 strings.Replace(flawed, "apps/v1", "apps/v9", 1),
-		"no kind":                         `{"spec":{"replicas":"x"}}`,
-		"a kind that is a number":         `{"apiVersion":"apps/v1","kind":5}`,
-		"a flawed Status":                 `{"apiVersion":"v1","kind":"Status","code":"many","message":"no"}`,
-		"parts that only together are":    `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"sundae"},"spec":{"replicas":"x"},"spec":{"replicas":4}}`,
-		"nesting without end":             strings.Replace(good, "4", strings.Repeat("[", 20000)+strings.Repeat("]", 20000), 1),
-	} {
-		t.Run(name, func(t *testing.T) {
-			_, wantKind, want := usually.Decode([]byte(data), nil, nil)
-			obj, kind, err := leniently.Decode([]byte(data), nil, nil)
-			if want == nil || err == nil || err.Error() != want.Error() || !reflect.DeepEqual(kind, wantKind) {
-				t.Errorf("%v, %v, %v; the usual decoder says %v, %v", obj, kind, err, wantKind, want)
-			}
-		})
-	}
+			return "the usual error"
+		}
+		flawed, good := deployment("flawed", d.Input), deployment("good", goodFields)
+		obj, err := decode(t, flawed)
+		if err != nil {
+			return err.Error()
+		}
+		if _, err := decode(t, list(good, flawed, good, flawed)); err != nil {
+			t.Error(err)
+		}
+		var said []string
+		for _, problem := range problems(obj.(*appsv1.Deployment)) {
+			said = append(said, problem)
+		}
+		slices.Sort(said)
+		return strings.Join(said, "\n")
+	})
 }
 
 // Nobody can be made to hold a lot by a few bytes, or to say a lot.
@@ -220,20 +189,24 @@ func TestLargeFlaws(t *testing.T) {
 		"deep nesting":           `{"paused":` + deep + `}`,
 		"the last of many":       `{"selector":{"matchExpressions":[` + many + `{"key":5}]}}`,
 		"bytes that are no text": "{\"replicas\":\"\xff\xfe\"}",
-		"the same key twice":     `{"replicas":"two","replicas":"three"}`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			obj, _, err := leniently.Decode([]byte(deploymentJSON("sundae", spec, `{"replicas":3}`)), nil, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			d := obj.(*appsv1.Deployment)
-			if problem := lenient.DecodeError(d, "spec"); problem == "" || len(problem) > 1024 || problem != strings.ToValidUTF8(problem, "") {
-				t.Errorf("a problem of %d bytes: %q", len(problem), problem)
-			}
-			if d.Status.Replicas != 3 {
-				t.Errorf("its status is %+v", d.Status)
+			if obj, err := decode(t, deployment("large", `"spec":`+spec)); err != nil || lenient.DecodeError(obj.(*appsv1.Deployment), "spec") == "" {
+				t.Errorf("error %v", err)
 			}
 		})
 	}
+	if _, err := decode(t, deployment("endless", `"spec":{"replicas":`+strings.Repeat("[", 20_000)+strings.Repeat("]", 20_000)+"}")); err == nil {
+		t.Error("nesting without end is no error")
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	for _, seed := range []string{
+		"", "null", "[]", "{", list("null"), list("7"), list(deployment("good", goodFields), deployment("flawed", flawedFields)),
+		deployment("flawed", flawedFields), deployment("empty", `"spec":null,"status":null`), deployment("strange", "\"spec\":{\"\xff\":1},\"status\":{\"conditions\":[{\"type\":7}]}"),
+	} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, data string) { _, _ = decode(t, data) })
 }
