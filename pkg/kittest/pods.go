@@ -50,13 +50,6 @@ func Ended(code int32, reason string) func(*corev1.Pod) {
 	}
 }
 
-// EndsNow returns an edit of a Pod: its container has just ended.
-func EndsNow(code int32, reason string) func(*corev1.Pod) {
-	return func(pod *corev1.Pod) {
-		pod.Status.ContainerStatuses[0].State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: code, Reason: reason}}
-	}
-}
-
 // Unschedulable returns an edit of a Pod: no node has been found for it since that time.
 func Unschedulable(since time.Time) func(*corev1.Pod) {
 	return func(pod *corev1.Pod) {
