@@ -191,9 +191,12 @@ func (w *stamps) Check(x simulation.Exchange) {
 		return
 	}
 	before, after := simulation.Get[corev1.Pod](w.History, x.Before, x.Key), simulation.Get[corev1.Pod](w.History, x.After, x.Key)
-	if before == nil || after == nil || !w.isToBeStamped(before) {
-		w.Fail("stamp", "%s: %s %s, which was %v", x.Process.Name, x.Verb, simulation.Describe(x.Key), before)
+	if before == nil || after == nil {
+		w.Fail("permissions", "%s: %s %s", x.Process.Name, x.Verb, simulation.Describe(x.Key))
 		return
+	}
+	if !w.isToBeStamped(before) {
+		w.Fail("stamp", "%s stamps %s, which has %v, and is being deleted: %t", x.Process.Name, simulation.Describe(x.Key), before.Annotations, before.DeletionTimestamp != nil)
 	}
 	expected := before.DeepCopy()
 	expected.ResourceVersion = after.ResourceVersion
