@@ -234,10 +234,11 @@ func (w *icecreams) checkPatch(x simulation.Exchange, before, after *appsv1.Depl
 // othersOf returns what others have set in a Deployment.
 func othersOf(d *appsv1.Deployment) string {
 	template := d.Spec.Template
-	set := fmt.Sprint(d.Spec.Strategy.Type, d.Spec.Paused, template.Annotations["kubectl.kubernetes.io/restartedAt"], askedOf(template)["THEIRS"])
+	set := fmt.Sprintf("%s, paused: %t, restarted: %q, variable: %q", d.Spec.Strategy.Type, d.Spec.Paused,
+		template.Annotations["kubectl.kubernetes.io/restartedAt"], askedOf(template)["THEIRS"])
 	for _, c := range template.Spec.Containers {
 		if limit, is := c.Resources.Limits[scoops]; is || c.Name == "sidecar" {
-			set += fmt.Sprintf(" %s %s", c.Name, limit.String())
+			set += fmt.Sprintf(", container %s: %s", c.Name, limit.String())
 		}
 	}
 	return set
