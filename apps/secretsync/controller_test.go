@@ -55,8 +55,8 @@ func TestWritesAreCountedAndForgotten(t *testing.T) {
 		cluster.Set(source)
 		kittest.Pass(time.Minute)
 		cluster.Set(newNamespace("team-a", saying("false")))
-		script.Delete[corev1.Secret](cluster, "team-b", "db", metav1.DeletePropagationBackground)
 		script.Delete[corev1.Namespace](cluster, "", "team-b", metav1.DeletePropagationBackground)
+		script.Delete[corev1.Secret](cluster, "team-b", "db", metav1.DeletePropagationBackground)
 		cluster.Step(func(server *apiserver.Server, store apiserver.Store, now time.Time) (apiserver.Store, error) {
 			after, _, _ := server.Collect(store, now)
 			return after, nil
