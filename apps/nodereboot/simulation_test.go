@@ -34,6 +34,8 @@ type reboots struct {
 	code    int32            // with which it denies
 	spares  bool             // whether the agent may
 	relents time.Time        // when the webhook ends, and agents that have stopped begin again; zero if that is not known
+
+	isSettling bool
 }
 
 // host is the machine of a node. Its agent decides as the real one does.
@@ -237,6 +239,9 @@ func (w *reboots) step(node *corev1.Node) {
 	}
 	w.Put(changed)
 	w.checkNode(request.Read(changed))
+	if draw := w.Draw("fail", node.Name, node.ResourceVersion); d.Step == agent.Answer && !w.isSettling && draw.IntN(8) == 0 {
+		w.Note("%s", w.fail(draw)) // at the worst of times
+	}
 }
 
 // drain is one attempt of its agent to drain the node. Pods whose deletion hangs are waited for, for longer than a drain
@@ -391,14 +396,19 @@ func (w *reboots) Interfere(draw *rand.Rand, _ string, key apiserver.Key) string
 	if node := simulation.Get[corev1.Node](w.History, w.Store, key); node != nil && draw.IntN(2) == 0 {
 		return w.disturb(draw, node)
 	}
-	if other := simulation.Pick(draw, simulation.All[corev1.Node](w.History, w.Store)); key.Resource.Resource == "nodes" && draw.IntN(2) == 0 {
-		w.edits++
-		failed := other.DeepCopy()
-		setReady(failed, corev1.ConditionUnknown)
-		w.Put(failed)
-		return failed.Name + " fails"
+	if key.Resource.Resource == "nodes" && draw.IntN(2) == 0 {
+		return w.fail(draw)
 	}
 	return w.Edit(draw)
+}
+
+// fail has the kubelet of any node fall silent.
+func (w *reboots) fail(draw *rand.Rand) string {
+	w.edits++
+	node := simulation.Pick(draw, simulation.All[corev1.Node](w.History, w.Store)).DeepCopy()
+	setReady(node, corev1.ConditionUnknown)
+	w.Put(node)
+	return node.Name + " fails"
 }
 
 // Admit implements World.
@@ -418,7 +428,7 @@ func (w *reboots) Mutate(apiserver.Admission) {}
 // Settle implements World. Most of what can be wrong with a node ends, and one node after the other reboots. Those
 // that are refused, or have no agent, come last.
 func (w *reboots) Settle() (enough time.Duration) {
-	enough = 15 * time.Minute
+	enough, w.isSettling = 15*time.Minute, true
 	w.joinAgain(true)
 	for _, node := range w.nodes(w.Store) {
 		h := w.hosts[node.Name]
