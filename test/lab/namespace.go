@@ -135,19 +135,22 @@ func eventually(t testing.TB, what string, check func(ctx context.Context) error
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), Timeout)
 	defer cancel()
-	for {
+	var last error // but that of a check that was cut short
+	for ctx.Err() == nil {
 		began := time.Now()
 		err := check(ctx)
 		if err == nil {
 			return
 		}
+		if ctx.Err() == nil || last == nil {
+			last = err
+		}
 		select {
 		case <-time.After(pause(time.Since(began))):
-			continue
 		case <-ctx.Done():
 		}
-		t.Fatalf("timed out after %s waiting until %s: %v\n%s", Timeout, what, err, describe())
 	}
+	t.Fatalf("timed out after %s waiting until %s: %v\n%s", Timeout, what, last, describe())
 }
 
 // Consistently requires that check keeps returning nil for a while. It is for events that must
