@@ -25,7 +25,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
-	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/klog/v2"
 
 	"nicoleh.io/k8s-controller/apps/nodereboot/request"
@@ -63,8 +62,7 @@ func TestMain(m *testing.M) {
 //	                                none, unknown, or an alert
 //	asked                           shows how often it was asked since that was last shown
 //	slow-lists DURATION             how long a list of Nodes takes the controller
-//	told [PART]                     shows the messages of all events that have PART, since they were last shown
-//	metric NAME                     shows its values by their labels, in whole minutes if they are seconds
+//	messages [PART]                 shows the messages of all events that have PART, since they were last shown
 //
 // A machine goes down 5 s after the reboot command, and is Ready again 30 s later. When an agent is killed, nothing
 // that it still does has an effect.
@@ -277,10 +275,8 @@ func (c *cast) do(t *testing.T, cluster *script.Cluster, d *datadriven.TestData)
 		c.locked(func() { c.slow, _ = time.ParseDuration(names[0]) })
 	case "asked":
 		c.locked(func() { shown, c.asked = strconv.Itoa(c.asked), 0 })
-	case "told":
+	case "messages":
 		shown = c.showTold(names)
-	case "metric":
-		shown = metric(t, names[0])
 	default:
 		return "", false
 	}
@@ -307,33 +303,6 @@ func (c *cast) showTold(words []string) string {
 	}
 	c.told = rest
 	return strings.Join(slices.Compact(shown), "\n")
-}
-
-// metric returns the values of a metric by its labels, such as "a TooSoon: 1", in whole minutes if they are seconds.
-func metric(t *testing.T, name string) string {
-	t.Helper()
-	families, err := legacyregistry.DefaultGatherer.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var lines []string
-	for _, family := range families {
-		if family.GetName() != name {
-			continue
-		}
-		for _, m := range family.GetMetric() {
-			var labels []string
-			for _, l := range m.GetLabel() {
-				labels = append(labels, l.GetValue())
-			}
-			value := m.GetGauge().GetValue()
-			if strings.HasSuffix(name, "_seconds") {
-				value = float64(int(value) / 60)
-			}
-			lines = append(lines, strings.TrimPrefix(fmt.Sprintf("%s: %g", strings.Join(labels, " "), value), ": "))
-		}
-	}
-	return strings.Join(lines, "\n")
 }
 
 func TestStartup(t *testing.T) {
