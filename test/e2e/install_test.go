@@ -53,7 +53,9 @@ func TestInstall(t *testing.T) {
 	close(updated)
 	users.Wait()
 	n.Eventually(t, "all are Ready", func(ctx context.Context) error { return allReady(ctx, n, icecreams) })
-	requireAsSpecified(t, n, specs)
+	if err := areAsSpecified(t, n, specs); err != nil {
+		t.Error(err)
+	}
 	for i, term := range termsOf(t, l.Requests(t), lease) {
 		t.Logf("term %d: %s, for %s", i+1, term.Agent, term.Last.Sub(term.Began).Round(time.Millisecond))
 	}

@@ -53,10 +53,9 @@ func requireCreatedOnce(t *testing.T, n *lab.Namespace) {
 	}
 }
 
-// requireAsSpecified requires that the Icecreams, which are named by their index, have
-// these specs, and that the Deployments of the namespace are exactly those that the specs
-// describe.
-func requireAsSpecified(t *testing.T, n *lab.Namespace, specs []v1alpha1.IcecreamSpec) {
+// areAsSpecified returns nil if the Icecreams, which are named by their index, have these specs, their statuses are about
+// these, and the Deployments of the namespace are exactly those that the specs describe.
+func areAsSpecified(t *testing.T, n *lab.Namespace, specs []v1alpha1.IcecreamSpec) error {
 	t.Helper()
 	type running struct {
 		Deployment, Image string
@@ -67,7 +66,10 @@ func requireAsSpecified(t *testing.T, n *lab.Namespace, specs []v1alpha1.Icecrea
 	for i, spec := range specs {
 		ice := n.Icecream(t, icecreamName(i))
 		if diff := lab.Diff(spec, ice.Spec); diff != "" {
-			t.Errorf("the spec of %s differs (-want +got):\n%s", ice.Name, diff)
+			return fmt.Errorf("the spec of %s differs (-want +got):\n%s", ice.Name, diff)
+		}
+		if ice.Status.ObservedGeneration != ice.Generation {
+			return fmt.Errorf("the status of %s is about generation %d, want %d", ice.Name, ice.Status.ObservedGeneration, ice.Generation)
 		}
 		want = append(want, running{spec.DeploymentName, spec.Image, *spec.Replicas, ice.UID})
 	}
@@ -79,6 +81,7 @@ func requireAsSpecified(t *testing.T, n *lab.Namespace, specs []v1alpha1.Icecrea
 		got = append(got, running{d.Name, d.Spec.Template.Spec.Containers[0].Image, *d.Spec.Replicas, owner})
 	}
 	if diff := lab.Diff(want, got); diff != "" {
-		t.Errorf("the Deployments differ (-want +got):\n%s", diff)
+		return fmt.Errorf("the Deployments differ (-want +got):\n%s", diff)
 	}
+	return nil
 }
