@@ -34,7 +34,7 @@ type witness struct {
 	sent      map[string][]time.Time // requests within the last second, by process, verb and key
 	reported  map[types.UID]report   // the last status that was written for an Icecream
 	made      map[types.UID]made     // the last template that was written for a Deployment
-	failed    map[types.UID]int64    // generations of Icecreams whose Deployment a policy or webhook that fails has kept from being written
+	failed    map[types.UID]int64    // generations of Icecreams whose Deployment a failing policy or webhook has refused
 	attempted map[types.UID]bool     // Icecreams for which a create was sent
 	late      map[string]time.Time   // since when something has not been as it should be; see [icecreams.watch]
 }
@@ -145,7 +145,8 @@ func (w *icecreams) watch() {
 			since("nobody has tried to create it", 1500*time.Millisecond)
 		}
 		isOutdated := isMissing || !hasImage(d, ice.Spec.Image)
-		if reason := readyOf(ice).Reason; w.failing != "" && isOutdated && w.failed[ice.UID] == ice.Generation && !slices.Contains(append(endedByOthers, v1alpha1.ReasonInvalidSpec), reason) {
+		isRefused := w.failing != "" && isOutdated && w.failed[ice.UID] == ice.Generation
+		if reason := readyOf(ice).Reason; isRefused && reason != v1alpha1.ReasonInvalidSpec && !slices.Contains(endedByOthers, reason) {
 			since("it cannot be written, and the status does not say so, but "+reason, 8*time.Second)
 		}
 		if !isLive {
@@ -354,7 +355,8 @@ func (w *icecreams) checkStatus(x simulation.Exchange) {
 		w.wrong(x, "status", "of %d conditions, %d are True", len(s.Conditions), len(trues))
 	case !w.knew(x, "deployments", func(deployments apiserver.Store) bool { return w.hasCounts(deployments, ice) }):
 		w.wrong(x, "status", "the counts have not been true: %s", countsOf(s))
-	case ready.Status == metav1.ConditionTrue && !w.knew(x, "deployments", func(deployments apiserver.Store) bool { return w.isComplete(deployments, ice) }):
+	case ready.Status == metav1.ConditionTrue &&
+		!w.knew(x, "deployments", func(deployments apiserver.Store) bool { return w.isComplete(deployments, ice) }):
 		w.wrong(x, "status", "it has never been ready: %s", countsOf(s))
 	case !w.knew(x, "icecreams", func(icecreams apiserver.Store) bool {
 		return w.knew(x, "deployments", func(deployments apiserver.Store) bool {
