@@ -247,15 +247,15 @@ func (p *process) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 		r.Body = io.NopCloser(bytes.NewReader(body))
 	}
-	write := 0
-	isDead, isKilled := false, false
+	write, isDead := 0, false
 	p.locked(func() {
 		if isDead = p.isDead; !isDead && r.Method != http.MethodGet {
 			p.writes++
 			write = p.writes
 		}
 	})
-	if isKilled = write > 0 && write == p.killAt; isKilled {
+	isKilled := write > 0 && write == p.killAt
+	if isKilled {
 		p.killAgent()
 		time.AfterFunc(time.Second, func() { p.startAgent(p.flags) })
 	}
