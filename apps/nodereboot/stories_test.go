@@ -131,7 +131,7 @@ type cast struct {
 // start starts the controller as the program does.
 func (c *cast) start(t *testing.T, config *rest.Config, recorder record.EventRecorder) (stop func()) {
 	t.Helper()
-	c.recorder = recorder
+	c.locked(func() { c.recorder = recorder })
 	descriptor := NewDescriptor()
 	flags := flag.NewFlagSet("", flag.ContinueOnError)
 	descriptor.AddFlags(flags)
@@ -229,7 +229,9 @@ func (c *cast) tell(node, eventType, reason, message string) {
 // do carries out a command of these stories.
 func (c *cast) do(t *testing.T, cluster *script.Cluster, d *datadriven.TestData) (shown string, isKnown bool) {
 	t.Helper()
-	c.t, c.cluster = t, cluster
+	if c.cluster == nil {
+		c.t, c.cluster = t, cluster
+	}
 	var names, flags []string
 	values := map[string]string{}
 	for _, arg := range d.CmdArgs {
