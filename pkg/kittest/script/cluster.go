@@ -32,8 +32,8 @@ type Cluster struct {
 	next     map[string][]error // by request: how the next ones fail
 	slow     map[string]time.Duration
 	refuse   func(request string) error
+	admit    func(apiserver.Admission) error // what policies do; nil is nothing
 	mutate   func(apiserver.Admission)
-	admit    func(apiserver.Admission) error
 	requests map[string]int
 	changed  chan struct{} // has room for one
 }
@@ -41,8 +41,8 @@ type Cluster struct {
 // memory is how many steps of the past a watch can begin with.
 const memory = 100
 
-// ErrLost is how a request fails that is carried out, and whose response is lost.
-var ErrLost = errors.New("the connection was lost")
+// errLost is how a request fails that is carried out, and whose response is lost.
+var errLost = errors.New("the connection was lost")
 
 // New returns a cluster that knows these kinds, and has no objects.
 func New(t testing.TB, kinds ...apiserver.Kind) *Cluster {
@@ -68,7 +68,7 @@ func (c *Cluster) Config() *rest.Config { return &rest.Config{Transport: c, QPS:
 
 // Fail has the next requests of that name fail, each with the next error; one that is nil lets a
 // request pass. The API server answers with a status, and any other error is one of the
-// connection: the request has not arrived, or, for [ErrLost], its response does not.
+// connection: the request has not arrived, or, for [errLost], its response does not.
 func (c *Cluster) Fail(request string, with ...error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -89,29 +89,15 @@ func (c *Cluster) Refuse(policy func(request string) error) {
 	c.refuse = policy
 }
 
-// Admit has a policy decide on what is created or changed from now on; nil ends that.
-func (c *Cluster) Admit(policy func(apiserver.Admission) error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.admit = policy
-}
-
-// Mutate has a policy change what is created or changed from now on; nil ends that.
-func (c *Cluster) Mutate(policy func(apiserver.Admission)) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.mutate = policy
-}
-
-// Hold holds up the watches of a resource.
-func (c *Cluster) Hold(resource string) {
+// hold holds up the watches of a resource.
+func (c *Cluster) hold(resource string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.held[resource] = true
 }
 
-// Release lets the watches of a resource catch up, and holds them up no longer.
-func (c *Cluster) Release(resource string) {
+// release lets the watches of a resource catch up, and holds them up no longer.
+func (c *Cluster) release(resource string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.held[resource] = false
@@ -120,9 +106,9 @@ func (c *Cluster) Release(resource string) {
 	}
 }
 
-// Expire ends the watches of a resource, with all that they have not shown, and forgets the past: the
+// expire ends the watches of a resource, with all that they have not shown, and forgets the past: the
 // clients have to list.
-func (c *Cluster) Expire(resource string) {
+func (c *Cluster) expire(resource string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.past = c.past[len(c.past)-1:]
@@ -153,8 +139,8 @@ func (c *Cluster) Writes() map[string]int {
 	return writes
 }
 
-// ForgetRequests begins to count from zero.
-func (c *Cluster) ForgetRequests() {
+// forgetRequests begins to count from zero.
+func (c *Cluster) forgetRequests() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	clear(c.requests)
@@ -193,7 +179,7 @@ func (c *Cluster) RoundTrip(r *http.Request) (*http.Response, error) {
 	switch status := apierrors.APIStatus(nil); {
 	case errors.As(err, &status):
 		return apiserver.Refuse(err).HTTP(r), nil
-	case err != nil && !errors.Is(err, ErrLost):
+	case err != nil && !errors.Is(err, errLost):
 		return nil, err
 	}
 	request.Query.Del("limit") // A list is never in chunks.

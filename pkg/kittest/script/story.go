@@ -102,8 +102,7 @@ func (p Theater) begin(t *testing.T) *story {
 	}, p.Kinds...)
 	s := &story{Cluster: New(t, kinds...), Theater: p, recorder: &recorder{reasons: map[string][]string{}}, workloads: simulation.Still(kinds...)}
 	s.Set(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: Namespace}})
-	s.Admit(s.admission)
-	s.Mutate(s.mutation)
+	s.admit, s.mutate = s.admission, s.mutation
 	ctx, cancel := context.WithCancel(t.Context())
 	s.cancel = cancel
 	s.acting.Go(func() { s.act(ctx) })
@@ -197,13 +196,13 @@ func (s *story) do(t *testing.T, d *datadriven.TestData) string {
 		s.slow(arg)
 		return ""
 	case "hold":
-		s.Hold(arg.key(0))
+		s.hold(arg.key(0))
 		return ""
 	case "release":
-		s.Release(arg.key(0))
+		s.release(arg.key(0))
 		return ""
 	case "relist":
-		s.Expire(arg.key(0))
+		s.expire(arg.key(0))
 		return ""
 	case "full", "reject", "quota":
 		s.mu.Lock()
@@ -243,7 +242,7 @@ func (s *story) do(t *testing.T, d *datadriven.TestData) string {
 
 // count begins to count.
 func (s *story) count() {
-	s.ForgetRequests()
+	s.forgetRequests()
 	s.recorder.count()
 	s.counted = s.Store()
 }
@@ -673,7 +672,7 @@ func (s *story) fail(arg arguments) {
 	}
 	resource := corev1.Resource("")
 	err, ok := map[string]error{
-		"lost":           ErrLost,
+		"lost":           errLost,
 		"no-connection":  errors.New("connection refused"),
 		"unauthorized":   apierrors.NewUnauthorized("who?"),
 		"busy":           apierrors.NewTooManyRequests("later", 1),
