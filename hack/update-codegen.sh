@@ -50,8 +50,14 @@ generate() {
     # pattern bounds neither digits nor exponent: 1e-999999999 takes a controller hours to parse, and
     # 200,000 digits take it seconds each time that they are marshalled. A date-time can have a small t
     # or z, which Go does not parse, and be in the year 9999 only in its own time zone.
+    # An IntOrString, which has no pattern, can have more than 32 bits.
     sed -e "/pattern:.*KMGTPE/ s/pattern:.*/pattern: ${quantity//\\/\\\\}/" \
-      -e "s/^\( *\)format: date-time$/&\n\1pattern: ${time//\\/\\\\}/" "${file}" >"${crds}/crd-${singular}.yaml"
+      -e "s/^\( *\)format: date-time$/&\n\1pattern: ${time//\\/\\\\}/" "${file}" |
+      awk '/x-kubernetes-int-or-string: true/ && last !~ /pattern:/ {
+          indent = $0; sub(/x-.*/, "", indent)
+          print indent "maximum: 2147483647\n" indent "minimum: -2147483648"
+        }
+        { print; last = $0 }' >"${crds}/crd-${singular}.yaml"
   done
 }
 

@@ -265,6 +265,9 @@ func (o Observed) WriteEvent(stored *appsv1.Deployment, isWhole bool) Event {
 	switch {
 	case o.Live == nil:
 		e.Reason, e.Message = v1alpha1.ReasonDeploymentCreated, fmt.Sprintf("Created Deployment %q", stored.Name)
+		if o.Icecream.Status.Replicas > 0 {
+			e.Message += " again; what others had set in it is gone"
+		}
 	case o.Live.ResourceVersion == stored.ResourceVersion:
 		return Event{}
 	case !IsControlledBy(o.Live, o.Icecream):

@@ -72,7 +72,8 @@ type IcecreamSpec struct {
 
 	// image is the container image to run, in the form
 	// `[registry[:port]/]repository[:tag][@digest]`, of at most 1024 characters. It defaults
-	// to docker.io/nginxinc/nginx-unprivileged:1.29.3-alpine. Unless the template says
+	// to docker.io/nginxinc/nginx-unprivileged:1.29.3-alpine, also if it is removed later, and then
+	// keeps that default when a later release has another one. Unless the template says
 	// otherwise, the Pods meet the restricted Pod Security Standard, so the image must run
 	// as a user other than root, and must name that user by its numeric ID. A reference that a node cannot parse is reported
 	// like a missing image: the Icecream is not Ready, with the reason ImagePullBackOff.
