@@ -77,6 +77,7 @@ var answers = []metav1.Status{
 	{Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound},
 	{Code: http.StatusConflict, Reason: metav1.StatusReasonConflict},
 	{Code: http.StatusConflict, Reason: metav1.StatusReasonAlreadyExists},
+	{Code: http.StatusInternalServerError, Reason: metav1.StatusReasonAlreadyExists},
 	{Code: http.StatusUnprocessableEntity, Reason: metav1.StatusReasonInvalid},
 	{Code: http.StatusTooManyRequests, Reason: metav1.StatusReasonTooManyRequests},
 	{Code: http.StatusInternalServerError},
@@ -276,7 +277,7 @@ func (w *secrets) Edit(draw *rand.Rand) string {
 	}
 	target := simulation.Pick(draw, targetNamespaces)
 	namespace := w.namespace(w.Store, target)
-	switch draw.IntN(9) {
+	switch draw.IntN(10) {
 	case 0:
 		w.refuse(draw, nobody, byQuota, byWebhook, byWebhook, byBrokenWebhook, byPolicy)
 		return fmt.Sprintf("who refuses: %s %d %s", w.refusing, w.answer.Code, w.answer.Reason)
@@ -299,6 +300,13 @@ func (w *secrets) Edit(draw *rand.Rand) string {
 			return ""
 		}
 		return w.flap(draw, namespace, none, none, "disabled", "false")
+	case 6:
+		for _, target := range targetNamespaces {
+			if copied := w.secret(w.Store, target, name); isMade(copied) && w.wishOf(w.Store, target, name) == wanted {
+				return w.harden(draw, copied.DeepCopy())
+			}
+		}
+		return ""
 	default:
 		if namespace == nil {
 			return ""
@@ -388,19 +396,10 @@ func (w *secrets) disturb(draw *rand.Rand, secret *corev1.Secret) string {
 	case n == 0:
 		w.DeleteNow(secretKey(secret.Namespace, secret.Name))
 		return "Secret " + where + " is deleted"
-	case n < 4 && !isSource:
+	case n == 1 && !isSource:
+		return w.harden(draw, changed)
+	case n == 2 && !isSource:
 		w.isOpposed = true
-		if draw.IntN(3) > 0 {
-			changed.Immutable = new(true)
-			w.Put(changed)
-			if source := w.secret(w.Store, sourceNamespace, secret.Name); source != nil && source.Immutable == nil {
-				source = source.DeepCopy()
-				source.Data = w.newData(draw)
-				w.Put(source)
-			}
-			w.refuse(draw, nobody, byQuota, byQuota, byWebhook)
-			return fmt.Sprintf("somebody makes %s immutable, and its source changes; who refuses: %s", where, w.refusing)
-		}
 		changed.Labels, changed.Annotations = nil, nil
 		w.Put(changed)
 		return "somebody makes " + where + " theirs"
@@ -424,6 +423,19 @@ func (w *secrets) disturb(draw *rand.Rand, secret *corev1.Secret) string {
 		w.Put(changed)
 		return fmt.Sprintf("Secret %s has other data: %d keys", where, len(changed.Data))
 	}
+}
+
+// harden has somebody make a copy immutable, whose source changes.
+func (w *secrets) harden(draw *rand.Rand, copied *corev1.Secret) string {
+	copied.Immutable = new(true)
+	w.Put(copied)
+	if source := w.secret(w.Store, sourceNamespace, copied.Name); source != nil && source.Immutable == nil {
+		source = source.DeepCopy()
+		source.Data = w.newData(draw)
+		w.Put(source)
+	}
+	w.refuse(draw, nobody, byQuota, byWebhook, byWebhook)
+	return fmt.Sprintf("somebody makes %s/%s immutable, and its source changes; who refuses: %s %s", copied.Namespace, copied.Name, w.refusing, w.answer.Reason)
 }
 
 // Interfere implements World.
@@ -467,7 +479,7 @@ func (w *secrets) Admit(a apiserver.Admission) error {
 	}
 }
 
-// checkTold checks that an event has told who refuses a copy before it is refused for the fourth time.
+// checkTold checks that an event has told who refuses a copy before it is refused for the third time.
 func (w *secrets) checkTold(key apiserver.Key) {
 	source, namespace := w.secret(w.Store, sourceNamespace, key.Name), w.namespace(w.Store, key.Namespace)
 	if source == nil || namespace == nil || !w.IsCalm() {
@@ -483,7 +495,7 @@ func (w *secrets) checkTold(key apiserver.Key) {
 	isTold := slices.ContainsFunc(w.Said, func(event []byte) bool {
 		return bytes.Contains(event, []byte(secretsync.ReasonFailed)) && bytes.Contains(event, []byte(key.Namespace)) && bytes.Contains(event, []byte(words[w.refusing]))
 	})
-	if now.times > 3 && !isTold && len(w.Said) < burst {
+	if now.times > 2 && !isTold && len(w.Said) < burst {
 		w.Fail("untold", "nobody is told that %s, although %s was refused %d times", w.refusing, simulation.Describe(key), now.times)
 	}
 }
