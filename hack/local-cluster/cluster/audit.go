@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -80,10 +81,22 @@ func (r *AuditReader) Next() ([]*AuditEvent, error) {
 			return nil, err
 		}
 		r.offset += int64(len(line))
-		var event AuditEvent
-		if err := json.Unmarshal(line, &event); err != nil {
+		event, err := eventOf(line)
+		if err != nil {
 			return nil, fmt.Errorf("reading %s up to byte %d: %w", r.Path, r.offset, err)
 		}
-		events = append(events, &event)
+		events = append(events, event)
 	}
+}
+
+// eventOf returns the event in a line. An API server that is killed leaves the beginning of one, which the next one
+// continues with its first event.
+func eventOf(line []byte) (*AuditEvent, error) {
+	event := &AuditEvent{}
+	err := json.Unmarshal(line, event)
+	if begins := bytes.LastIndex(line, []byte(`{"kind":"Event",`)); err != nil && begins > 0 {
+		event = &AuditEvent{}
+		err = json.Unmarshal(line[begins:], event)
+	}
+	return event, err
 }

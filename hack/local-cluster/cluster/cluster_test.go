@@ -117,6 +117,7 @@ func TestAuditReader(t *testing.T) {
 		{written: `{"verb":"get"}` + "\n" + `{"ve`, want: "get"},
 		{written: "", want: ""},
 		{written: `rb":"list"}` + "\n" + `{"verb":"watch"}` + "\n", want: "list watch"},
+		{written: `{"kind":"Event","verb":"pa{"kind":"Event","verb":"create"}` + "\n", want: "create"}, // after one was killed
 		{written: "hello\n", isError: true},
 	} {
 		file, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
