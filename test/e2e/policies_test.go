@@ -257,7 +257,8 @@ func TestStolenToken(t *testing.T) {
 }
 
 // A controller that is restricted to one namespace needs only a Role there. The policies
-// apply to its account, too, and not to one of another name.
+// apply to its account, too, and neither to one of another name nor to another program's of
+// the same name, which may create Deployments where it has nothing to do with Icecreams.
 func TestOneNamespaceNeedsOnlyARole(t *testing.T) {
 	t.Parallel()
 	n, other := NewQuietNamespace(t), NewQuietNamespace(t)
@@ -265,6 +266,8 @@ func TestOneNamespaceNeedsOnlyARole(t *testing.T) {
 	other.Create(t, "lime", v1alpha1.IcecreamSpec{})
 	n.Kubectl(t, "create", "serviceaccount", "another")
 	n.Kubectl(t, "create", "rolebinding", "another", "--role="+lab.ServiceAccount, "--serviceaccount="+n.Name+":another")
+	other.Kubectl(t, "create", "role", "unrelated", "--verb=create", "--resource=deployments.apps")
+	other.Kubectl(t, "create", "rolebinding", "unrelated", "--role=unrelated", "--serviceaccount="+other.Name+":"+lab.ServiceAccount)
 	n.Apply(t, icecreamYAML("vanilla"))
 	n.EventuallyReady(t, "vanilla")
 	n.Apply(t, icecreamYAML("vanilla", "replicas: 2"))
@@ -276,13 +279,14 @@ func TestOneNamespaceNeedsOnlyARole(t *testing.T) {
 		t.Errorf("the controller has written a status in another namespace: %+v", lime.Status)
 	}
 
-	manifest := n.Kubectl(t, "create", "deployment", "nobodys", "--image=registry.example/any:1", "--dry-run=client", "-o=yaml")
-	create := func(account string) error {
-		_, err := n.TryKubectl(t.Context(), manifest, "create", "--dry-run=server", "-f", "-", "--as=system:serviceaccount:"+n.Name+":"+account)
+	create := func(in *lab.Namespace, account string) error {
+		_, err := in.TryKubectl(t.Context(), "", "create", "deployment", "nobodys", "--image=registry.example/any:1", "--dry-run=server",
+			"--as=system:serviceaccount:"+in.Name+":"+account)
 		return err
 	}
-	if err := create(lab.ServiceAccount); err == nil || !strings.Contains(err.Error(), "may only write Deployments that an Icecream controls") {
+	if err := create(n, lab.ServiceAccount); err == nil || !strings.Contains(err.Error(), "may only write Deployments that an Icecream controls") {
 		t.Errorf("the account of the controller gets: %v", err)
 	}
-	lab.RequireAllowed(t, create("another"))
+	lab.RequireAllowed(t, create(n, "another"))
+	lab.RequireAllowed(t, create(other, lab.ServiceAccount))
 }
