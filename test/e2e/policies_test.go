@@ -68,6 +68,8 @@ func TestStolenToken(t *testing.T) {
 		owner      = "may only write Deployments that an Icecream controls"
 		others     = "may not change Deployments of other owners"
 		owners     = "may not add owners other than Icecreams"
+		oneOwner   = "may not add another owner"
+		selects    = "may only select by the label controller.nicoleh.io/icecream"
 		finalizers = "may not add finalizers"
 		stay       = "may not give Pods finalizers"
 		power      = "may not give Pods more power: "
@@ -85,6 +87,8 @@ func TestStolenToken(t *testing.T) {
 		"another group's Icecream":     {owner, ownerReference(`"apiVersion":"example.com/v1","blockOwnerDeletion":null`)},
 		"an owner that lives on":       {owners, `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"kube-root-ca.crt","uid":"x"}]}}`},
 		"an owner of no known version": {owners, ownerReference(`"apiVersion":"controller.nicoleh.io/v9","blockOwnerDeletion":null`)},
+		"another owner":                {oneOwner, `{"metadata":{"ownerReferences":[{"apiVersion":"controller.nicoleh.io/v1alpha1","kind":"Icecream","name":"other","uid":"x"}]}}`},
+		"somebody's ReplicaSet":        {selects, `{"spec":{"selector":{"matchLabels":{"controller.nicoleh.io/icecream":null,"app":"precious"}},"template":{"metadata":{"labels":{"app":"precious"}}}}}`},
 		"a finalizer":                  {finalizers, `{"metadata":{"finalizers":["example.com/stay"]}}`},
 		"a finalizer for orphans":      {finalizers, `{"metadata":{"finalizers":["orphan"]}}`},
 		"a finalizer of the Pods":      {stay, `{"spec":{"template":{"metadata":{"finalizers":["example.com/stay"]}}}}`},

@@ -178,9 +178,9 @@ subjects:
 {{- end }}
 
 {{/*
-Whose writes a policy is about: the account's, and nobody else's. A condition that
-compares strings cannot fail, and if it is false the others do not count. So whatever
-becomes of a policy, it is in nobody else's way. (Expressions are literal blocks: kustomize changes folded ones.)
+Whose writes a policy is about: the account's, and nobody else's. A comparison of
+strings cannot fail, and if it is false no other condition counts. So whatever becomes
+of a policy, it is in no other account's way, unless that has the same name. (Expressions are literal blocks: kustomize changes folded ones.)
 */}}
 {{- define "k8s-controller.policyConditions" -}}
 {{- $account := include "k8s-controller.serviceAccountName" . -}}
@@ -188,11 +188,13 @@ matchConditions:
 - name: is-the-controllers-account
   {{- if .Values.policies.everyNamespace }}
   expression: request.userInfo.username.startsWith("system:serviceaccount:") && request.userInfo.username.endsWith({{ printf ":%s" $account | toJson }})
-{{- if eq .Values.program "icecream" }}
-# An account of another program can have the same name, and does not report about Icecreams.
-- name: reports-about-icecreams
-  expression: authorizer.group("controller.nicoleh.io").resource("icecreams").subresource("status").namespace(request.namespace).check("update").allowed()
-{{- end }}
+# Another program's account can have the same name. Only this one may update this Lease, and no
+# other, in its own namespace.
+- name: has-the-lease-of-the-election
+  {{- $leases := `authorizer.group("coordination.k8s.io").resource("leases").namespace(request.userInfo.username.split(":")[2])` }}
+  expression: |-
+    {{ $leases }}.name({{ include "k8s-controller.fullname" . | toJson }}).check("update").allowed() &&
+    !{{ $leases }}.check("update").allowed()
   {{- else }}
   expression: request.userInfo.username == {{ printf "system:serviceaccount:%s:%s" .Release.Namespace $account | toJson }}
   {{- end }}

@@ -38,7 +38,18 @@ the controller can repair an object to which somebody else has given power.
       o.kind == "Icecream" && {{ toJson $versions }}.exists(v, o.apiVersion == "controller.nicoleh.io/" + v))
     message: the Icecream controller may not add owners other than Icecreams
     reason: Forbidden
+  # A thief who adds thousands of owners keeps the garbage collector busy.
+  - expression: |-
+      request.operation == "DELETE" || object.metadata.?ownerReferences.orValue([]).size() <=
+      variables.ownersBefore.size() + (variables.ownersBefore.exists(o, o.?controller.orValue(false)) ? 0 : 1)
+    message: the Icecream controller may not add another owner than the one that controls the {{ .kind }}
+    reason: Forbidden
   {{- include "k8s-controller.finalizersStay" . | nindent 2 }}
+  # A {{ .kind }} adopts what its selector matches, and takes it along when it is deleted.
+  - expression: |-
+      request.operation != "CREATE" || "controller.nicoleh.io/icecream" in object.spec.selector.?matchLabels.orValue({})
+    message: the Icecream controller may only select by the label controller.nicoleh.io/icecream
+    reason: Forbidden
   # No other controller, and an Icecream as an owner or the labels of an orphan.
   - expression: |-
       request.operation != "UPDATE" ||
