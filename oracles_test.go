@@ -127,7 +127,7 @@ func (w *icecreams) checkElsewhere(x simulation.Exchange) {
 // watch looks, while nothing goes wrong, for what is not as it should be for longer than it can be: a new Icecream for
 // which nothing was asked for, replicas that were scaled, a refusal that is not told, and old numbers in a status.
 func (w *icecreams) watch() {
-	if !w.IsCalm() || w.started.IsZero() || !w.IsOpen() {
+	if !w.IsCalm() || w.started.IsZero() {
 		return
 	}
 	wrong := map[string]time.Duration{}
@@ -141,12 +141,19 @@ func (w *icecreams) watch() {
 		if ice.DeletionTimestamp != nil || !isMissing && !isLive {
 			continue
 		}
+		reason := readyOf(ice).Reason
+		isSilent := !isBroken(ice) && !slices.Contains(endedByOthers, reason)
+		if !w.IsOpen() {
+			if isMissing && isSilent {
+				since("the namespace is being deleted, and the status does not say so, but "+reason, 5*time.Second)
+			}
+			continue
+		}
 		if isMissing && !w.attempted[ice.UID] && !isBroken(ice) {
 			since("nobody has tried to create it", 1500*time.Millisecond)
 		}
 		isOutdated := isMissing || !hasImage(d, ice.Spec.Image)
-		isRefused := w.failing != "" && isOutdated && w.failed[ice.UID] == ice.Generation
-		if reason := readyOf(ice).Reason; isRefused && reason != v1alpha1.ReasonInvalidSpec && !slices.Contains(endedByOthers, reason) {
+		if w.failing != "" && isOutdated && w.failed[ice.UID] == ice.Generation && isSilent {
 			since("it cannot be written, and the status does not say so, but "+reason, 8*time.Second)
 		}
 		if !isLive {

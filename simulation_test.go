@@ -300,12 +300,12 @@ func (w *icecreams) create(draw *rand.Rand) string {
 	return "a new Icecream " + name
 }
 
-// deleteIcecream deletes an Icecream, preferably one without a Deployment. It can be created again at once, also as it
+// deleteIcecream deletes an Icecream, preferably one without a Deployment that others may wait for. It can be created again at once, also as it
 // was, as kubectl replace --force does: with the same name and the same generation as one that was never edited.
 func (w *icecreams) deleteIcecream(draw *rand.Rand) string {
 	ice := simulation.Pick(draw, w.ices())
 	for _, waiting := range w.ices() {
-		if w.deploymentOf(w.Store, waiting) == nil {
+		if w.deploymentOf(w.Store, waiting) == nil && w.oldest(w.Store, icecream.DeploymentName(waiting)) == waiting {
 			ice = waiting
 		}
 	}
