@@ -15,7 +15,7 @@ import (
 // Deployments returns the kind apps/v1 Deployment, without the status subresource.
 func Deployments() Kind {
 	return Kind{Resource: appsv1.SchemeGroupVersion.WithResource("deployments"), Kind: "Deployment", strategy: strategy{
-		Namespaced:        true,
+		Namespaced:          true,
 		empty:               func() Object { return &appsv1.Deployment{} },
 		unconditionalUpdate: true,
 		fields:              deploymentFields,
@@ -38,7 +38,7 @@ func Deployments() Kind {
 // StatefulSets returns the kind apps/v1 StatefulSet, without the status subresource.
 func StatefulSets() Kind {
 	return Kind{Resource: appsv1.SchemeGroupVersion.WithResource("statefulsets"), Kind: "StatefulSet", strategy: strategy{
-		Namespaced:        true,
+		Namespaced:          true,
 		empty:               func() Object { return &appsv1.StatefulSet{} },
 		unconditionalUpdate: true,
 		fields:              statefulSetFields,
@@ -61,7 +61,7 @@ func StatefulSets() Kind {
 // ReplicaSets returns the kind apps/v1 ReplicaSet. Requests can change only the metadata.
 func ReplicaSets() Kind {
 	return Kind{Resource: appsv1.SchemeGroupVersion.WithResource("replicasets"), Kind: "ReplicaSet", strategy: strategy{
-		Namespaced:        true,
+		Namespaced:          true,
 		empty:               func() Object { return &appsv1.ReplicaSet{} },
 		isPut:               true,
 		unconditionalUpdate: true,
@@ -72,7 +72,7 @@ func ReplicaSets() Kind {
 // admission plugins change a new Pod.
 func Pods() Kind {
 	return Kind{Resource: corev1.SchemeGroupVersion.WithResource("pods"), Kind: "Pod", strategy: strategy{
-		Namespaced:        true,
+		Namespaced:          true,
 		empty:               func() Object { return &corev1.Pod{} },
 		unconditionalUpdate: true,
 		returnsDeleted:      true,
@@ -102,7 +102,7 @@ func podGracePeriod(obj Object, requested *int64) int64 {
 // Secrets returns the kind v1 Secret.
 func Secrets() Kind {
 	return Kind{Resource: corev1.SchemeGroupVersion.WithResource("secrets"), Kind: "Secret", strategy: strategy{
-		Namespaced:        true,
+		Namespaced:          true,
 		empty:               func() Object { return &corev1.Secret{} },
 		unconditionalUpdate: true,
 		setDefaults:         func(obj Object) { setSecretDefaults(obj.(*corev1.Secret)) },
@@ -150,7 +150,7 @@ func Namespaces() Kind {
 // Leases returns the kind coordination.k8s.io/v1 Lease, whose spec is not validated.
 func Leases() Kind {
 	return Kind{Resource: coordinationv1.SchemeGroupVersion.WithResource("leases"), Kind: "Lease", strategy: strategy{
-		Namespaced:   true,
+		Namespaced:     true,
 		empty:          func() Object { return &coordinationv1.Lease{} },
 		createOnUpdate: true,
 	}}
@@ -159,7 +159,7 @@ func Leases() Kind {
 // EventObjects returns the kind v1 Event. Only the metadata is validated.
 func EventObjects() Kind {
 	return Kind{Resource: corev1.SchemeGroupVersion.WithResource("events"), Kind: "Event", strategy: strategy{
-		Namespaced:        true,
+		Namespaced:          true,
 		empty:               func() Object { return &corev1.Event{} },
 		unconditionalUpdate: true,
 		createOnUpdate:      true,

@@ -32,7 +32,7 @@ type Object interface {
 type strategy struct {
 	empty func() Object // a new object
 
-	Namespaced        bool
+	Namespaced          bool
 	isCustom            bool // with a status subresource
 	isNamespace         bool // whether Collect completes deletions
 	isPut               bool // whether only Put stores new objects
