@@ -214,12 +214,14 @@ func (w *icecreams) checkPatch(x simulation.Exchange, before, after *appsv1.Depl
 		return
 	}
 	was, is := metav1.GetControllerOfNoCopy(before), metav1.GetControllerOfNoCopy(after)
+	// An apply that is to create a Deployment has no precondition. If it is late, it can meet that of the next Icecream.
+	mayCreate := w.Since(x.Checked(x.Key))[0].Objects[x.Key] == nil
 	switch {
 	case before.DeletionTimestamp != nil && !w.wasAlive(x, before):
 		w.wrong(x, "deleted", "it is being deleted")
 	case was != nil && !icecream.IsControlledByIcecream(before), was == nil && before.Labels[icecream.LabelIcecream] == "":
 		w.wrong(x, "ownership", "it is somebody else's")
-	case was != nil && (is == nil || is.UID != was.UID) && !x.IsLate: // An apply that was to create it has no precondition.
+	case was != nil && (is == nil || is.UID != was.UID) && (!x.IsLate || !mayCreate):
 		w.wrong(x, "ownership", "its owner was another one")
 	}
 	if left := othersOf(after); left != othersOf(before) {

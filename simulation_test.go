@@ -303,18 +303,17 @@ func (w *icecreams) create(draw *rand.Rand) string {
 // deleteIcecream deletes an Icecream, preferably one without a Deployment that others may wait for. It can be created again at once, also as it
 // was, as kubectl replace --force does: with the same name and the same generation as one that was never edited.
 func (w *icecreams) deleteIcecream(draw *rand.Rand) string {
-	ice := simulation.Pick(draw, w.ices())
-	for _, waiting := range w.ices() {
-		if w.deploymentOf(w.Store, waiting) == nil && w.oldest(w.Store, icecream.DeploymentName(waiting)) == waiting {
-			ice = waiting
-		}
-	}
+	ice, policy := simulation.Pick(draw, w.ices()), metav1.DeletePropagationBackground
 	if ice == nil {
 		return ""
 	}
-	policy := metav1.DeletePropagationBackground
 	if draw.IntN(2) == 0 {
 		policy = simulation.Pick(draw, []metav1.DeletionPropagation{metav1.DeletePropagationForeground, metav1.DeletePropagationOrphan})
+	}
+	for _, waiting := range w.ices() {
+		if w.deploymentOf(w.Store, waiting) == nil && w.oldest(w.Store, icecream.DeploymentName(waiting)) == waiting {
+			ice, policy = waiting, metav1.DeletePropagationBackground
+		}
 	}
 	w.Delete(iceKey(ice.Name), policy)
 	what := fmt.Sprintf("Icecream %s is deleted (%s)", ice.Name, policy)
