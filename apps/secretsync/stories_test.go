@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -16,7 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
-	"k8s.io/klog/v2/textlogger"
+	"k8s.io/klog/v2/ktesting"
 
 	"nicoleh.io/k8s-controller/pkg/kit/manager"
 	"nicoleh.io/k8s-controller/pkg/kittest/apiserver"
@@ -60,8 +59,7 @@ func startController(t *testing.T, config *rest.Config, recorder record.EventRec
 	if err != nil {
 		t.Fatal(err)
 	}
-	var logged bytes.Buffer
-	logger := textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&logged), textlogger.Verbosity(6)))
+	logger := ktesting.NewLogger(ktesting.NopTL{}, ktesting.NewConfig(ktesting.BufferLogs(true), ktesting.Verbosity(6)))
 	ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), logger))
 	var running sync.WaitGroup
 	running.Go(d.StartCaches(ctx, made))
@@ -73,7 +71,7 @@ func startController(t *testing.T, config *rest.Config, recorder record.EventRec
 	return made.(*Controller), func() {
 		cancel()
 		running.Wait()
-		requireNoSecret(t, "the log", logged.String())
+		requireNoSecret(t, "the log", logger.GetSink().(ktesting.Underlier).GetBuffer().String())
 	}
 }
 
