@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -126,7 +127,10 @@ func TestEveryFieldOfTheSpec(t *testing.T) {
 			if !isKnown { // It is new: any value does.
 				edit = func(ice *v1alpha1.Icecream) {
 					value := reflect.ValueOf(&ice.Spec).Elem().FieldByName(name)
-					randfill.NewWithSeed(1).NilChance(0).Fill(value.Addr().Interface())
+					randfill.NewWithSeed(1).NilChance(0).Funcs(
+						func(n *int32, _ randfill.Continue) { *n = 7 },
+						func(d *time.Duration, _ randfill.Continue) { *d = 45 * time.Second },
+					).Fill(value.Addr().Interface())
 				}
 			}
 			if edit == nil {
