@@ -338,7 +338,7 @@ func overlayOfIcecreams(s site) {
 	s.kubectl("delete", "-f", definition)
 }
 
-// A release is upgraded and uninstalled, and installed once more; Icecreams stay.
+// A release is upgraded and uninstalled, and one of another name takes over its definition; Icecreams stay.
 func helm(s site) {
 	s.kubectl("create", "namespace", system)
 	s.kubectl("label", "namespace", system, "pod-security.kubernetes.io/enforce=restricted")
@@ -358,10 +358,10 @@ func helm(s site) {
 	s.nothingIsLeft()
 	s.is(uid, "icecream/example-icecream", "{.metadata.uid}")
 
-	s.helm("install", "k8s-controller", chart, "-n", system, "--wait", "--timeout=2m")
-	s.runs(system, "k8s-controller", 2)
+	s.helm("install", "ice", chart, "-n", system, "--wait", "--timeout=2m", "--take-ownership")
+	s.runs(system, "ice-k8s-controller", 2)
 	s.is(uid, "icecream/example-icecream", "{.metadata.uid}")
-	s.helm("uninstall", "k8s-controller", "-n", system)
+	s.helm("uninstall", "ice", "-n", system)
 	s.kubectl("delete", "crd/icecreams.controller.nicoleh.io", "namespace/"+system)
 }
 
