@@ -214,7 +214,7 @@ func (w *icecreams) checkPatch(x simulation.Exchange, before, after *appsv1.Depl
 		return
 	}
 	was, is := metav1.GetControllerOfNoCopy(before), metav1.GetControllerOfNoCopy(after)
-	// An apply that is to create a Deployment has no precondition. If it is late, it can meet that of the next Icecream.
+	// An apply that creates a Deployment has no precondition. A late one can find the Deployment of the next Icecream.
 	mayCreate := w.Since(x.Checked(x.Key))[0].Objects[x.Key] == nil
 	switch {
 	case before.DeletionTimestamp != nil && !w.wasAlive(x, before):

@@ -528,7 +528,7 @@ func (w *icecreams) deleteDeployment(draw *rand.Rand) string {
 	return fmt.Sprintf("; Deployment %s is deleted", d.Name)
 }
 
-// Settle implements World. Whoever has undone writes was waited for, longer each time, and what never gets ready is
+// Settle implements World. The controller waits longer after each write that somebody undoes, and what never gets ready is
 // given the time until its deadline. Some Pods never end.
 func (w *icecreams) Settle() time.Duration {
 	w.undoing, w.rewriting, w.pinning, w.most, w.refusing, w.denying, w.failing = false, false, 0, 0, 0, 0, ""

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"io"
-	"sync"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -49,16 +48,8 @@ func startController(t *testing.T, config *rest.Config, recorder record.EventRec
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	var running sync.WaitGroup
-	running.Go(d.StartCaches(ctx, c))
-	running.Go(func() {
-		if err := c.Run(ctx, 2); err != nil {
-			t.Errorf("Run: %v", err)
-		}
+	return script.Run(t, func(ctx context.Context) error {
+		defer d.StartCaches(ctx, c)()
+		return c.Run(ctx, 2)
 	})
-	return func() {
-		cancel()
-		running.Wait()
-	}
 }

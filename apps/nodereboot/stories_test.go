@@ -148,18 +148,10 @@ func (c *cast) start(t *testing.T, config *rest.Config, recorder record.EventRec
 	if c.alerts != nil {
 		controller.(*Controller).firingAlerts = c.prometheus
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	var running sync.WaitGroup
-	running.Go(d.StartCaches(ctx, controller))
-	running.Go(func() {
-		if err := controller.Run(ctx, 1); err != nil {
-			t.Errorf("Run: %v", err)
-		}
+	return script.Run(t, func(ctx context.Context) error {
+		defer d.StartCaches(ctx, controller)()
+		return controller.Run(ctx, 1)
 	})
-	return func() {
-		cancel()
-		running.Wait()
-	}
 }
 
 // delayed delays the controller's lists of Nodes.

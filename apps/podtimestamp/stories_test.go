@@ -24,7 +24,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	utilruntime.ErrorHandlers = nil // The default ones sleep, by a clock that is not that of the stories.
+	utilruntime.ErrorHandlers = nil // The default handlers sleep, but stories have a clock of their own.
 	klog.LogToStderr(false)
 	klog.SetOutput(io.Discard)
 	goleak.VerifyTestMain(m)
@@ -47,17 +47,12 @@ func startController(t *testing.T, config *rest.Config, recorder record.EventRec
 		t.Fatal(err)
 	}
 	c, before := running.(*Controller), stamps(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	var group sync.WaitGroup
-	group.Go(d.StartCaches(ctx, c))
-	group.Go(func() {
-		if err := c.Run(ctx, 2); err != nil {
-			t.Errorf("Run: %v", err)
-		}
+	end := script.Run(t, func(ctx context.Context) error {
+		defer d.StartCaches(ctx, c)()
+		return c.Run(ctx, 2)
 	})
 	return func() {
-		cancel()
-		group.Wait()
+		end()
 		if got := stamps(t) - before; got != float64(told.stamped) {
 			t.Errorf("the metric counts %v timestamps, and there are %d events", got, told.stamped)
 		}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"sync"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -60,17 +59,13 @@ func startController(t *testing.T, config *rest.Config, recorder record.EventRec
 		t.Fatal(err)
 	}
 	logger := ktesting.NewLogger(ktesting.NopTL{}, ktesting.NewConfig(ktesting.BufferLogs(true), ktesting.Verbosity(6)))
-	ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), logger))
-	var running sync.WaitGroup
-	running.Go(d.StartCaches(ctx, made))
-	running.Go(func() {
-		if err := made.Run(ctx, 3); err != nil {
-			t.Errorf("Run: %v", err)
-		}
+	end := script.Run(t, func(ctx context.Context) error {
+		ctx = klog.NewContext(ctx, logger)
+		defer d.StartCaches(ctx, made)()
+		return made.Run(ctx, 3)
 	})
 	return made.(*Controller), func() {
-		cancel()
-		running.Wait()
+		end()
 		requireNoSecret(t, "the log", logger.GetSink().(ktesting.Underlier).GetBuffer().String())
 	}
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"io"
-	"sync"
 	"testing"
 
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
@@ -19,7 +18,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	utilruntime.ErrorHandlers = nil // The default ones sleep, by a clock that is not that of the stories.
+	utilruntime.ErrorHandlers = nil // The default handlers sleep, but stories have a clock of their own.
 	klog.LogToStderr(false)
 	klog.SetOutput(io.Discard)
 	m.Run()
@@ -46,16 +45,8 @@ func startController(t *testing.T, config *rest.Config, recorder record.EventRec
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	var running sync.WaitGroup
-	running.Go(d.StartCaches(ctx, c))
-	running.Go(func() {
-		if err := c.Run(ctx, 2); err != nil {
-			t.Errorf("Run: %v", err)
-		}
+	return script.Run(t, func(ctx context.Context) error {
+		defer d.StartCaches(ctx, c)()
+		return c.Run(ctx, 2)
 	})
-	return func() {
-		cancel()
-		running.Wait()
-	}
 }

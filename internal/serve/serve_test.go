@@ -160,7 +160,7 @@ func (s *serving) certificate(t *testing.T) tls.ConnectionState {
 	return connection.(*tls.Conn).ConnectionState()
 }
 
-// The process is alive and not ready. Whoever asks learns which check fails, and not why.
+// The process is alive and not ready. The response names the check that fails, but gives no reason.
 func TestResponses(t *testing.T) {
 	check := func(name string, err error) healthz.HealthChecker {
 		return healthz.NamedCheck(name, func(*http.Request) error { return err })

@@ -15,7 +15,7 @@ import (
 )
 
 // Repairs of what the policies on the controller's account look at pass them, whatever else somebody has added to the
-// Deployment. Each case is a strategic merge patch of the Deployment, in which UID stands for that of the Icecream.
+// Deployment. Each case is a strategic merge patch of the Deployment, in which UID stands for the Icecream's.
 func TestRepairsPassThePolicies(t *testing.T) {
 	t.Parallel()
 	const (

@@ -74,7 +74,7 @@ func problems(d *appsv1.Deployment) map[string]string {
 }
 
 // decode decodes what an API server has sent, and requires what is promised of everything: what the usual decoder
-// accepts is decoded just so, an error is that of the usual decoder, and anything else is salvaged.
+// accepts is decoded the same way, errors are the usual decoder's, and everything else is salvaged.
 func decode(t *testing.T, data string) (runtime.Object, error) {
 	t.Helper()
 	want, wantKind, wantErr := usually.Decode([]byte(data), nil, nil)

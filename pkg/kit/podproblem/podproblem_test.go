@@ -123,8 +123,8 @@ func strip(pod *corev1.Pod) *corev1.Pod {
 	return kept
 }
 
-// requireConsistent requires that a problem is complete or none, and that of a Pod from a cache is that of the whole
-// Pod, also later.
+// requireConsistent requires that a Pod has either no problem or a complete one, and that a Pod from a cache has the
+// same problem as the whole Pod, now and later.
 func requireConsistent(t *testing.T, pod *corev1.Pod) {
 	t.Helper()
 	stripped := strip(pod)

@@ -3,7 +3,7 @@
 // A value that Go cannot decode stops the typed informers of everybody who watches the kind, unless their client
 // comes from package lenient: one object of one tenant is enough. One that takes seconds to decode or to encode stops
 // those, too. Both are a matter of single fields, mostly of those whose type has a decoder of its own. So each field
-// is tried alone, with odd values and with values of its pattern, of which the API server's own validator admits some.
+// is tried alone: with odd values, and with some that match its pattern, if the API server's own validator admits them.
 package crd
 
 import (
@@ -197,7 +197,7 @@ var odd = []any{
 // marker cures that.
 var lists = []any{[]any{}, []any{int64(1), "text"}}
 
-// values are those that a field is tried with.
+// values returns the values to try a field with.
 func values(s spec.Schema) []any {
 	tried := append(slices.Clone(odd), s.Enum...)
 	if !s.Type.Contains("string") {

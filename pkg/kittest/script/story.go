@@ -43,7 +43,7 @@ type Theater struct {
 	// Show says what a story shows of an object, by the name of its kind: a template of JSONPath as
 	// kubectl takes it. Of other kinds, nothing is shown.
 	Show map[string]string
-	// Tell says it instead, of kinds of which no template can.
+	// Tell replaces Show for kinds that no template can describe.
 	Tell map[string]func(obj *unstructured.Unstructured) string
 	// Do carries out a command that only this controller's stories have, and returns what it shows; isKnown is false
 	// if they do not have it, either. Do can be nil.
@@ -63,6 +63,22 @@ func ReadShow(t *testing.T, file string) (show map[string]string) {
 		t.Fatal(err)
 	}
 	return show
+}
+
+// Run runs a controller until stop is called, as Start should. run returns once its context ends, and an error fails
+// the test.
+func Run(t *testing.T, run func(context.Context) error) (stop func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := run(ctx); err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+	return func() {
+		cancel()
+		running.Wait()
+	}
 }
 
 // Play plays the stories in a directory, each as a test of its own.
