@@ -202,11 +202,11 @@ test-release: ## Make a release twice, and compare
 ##@ Clusters
 
 .PHONY: demo
-demo: ## Show the controller at work on a local cluster (ONCE=1: the tour only)
+demo: ## Show the controller at work on a local cluster (ONCE=1: then end)
 	hack/demo.sh
 
 .PHONY: picture
-picture: ## Draw docs/demo.svg from a run of the demo, and write its text into the README (VERIFY=1: compare)
+picture: ## Draw docs/demo.svg from a run of the demo (VERIFY=1: compare)
 	ONCE=1 hack/demo.sh | hack/demo-picture.sh $(if $(VERIFY),--verify)
 
 .PHONY: cluster
