@@ -21,7 +21,7 @@ import (
 var shellBlock = regexp.MustCompile("(?s)\n```sh\n(.*?)```\n")
 
 // The commands of the README's section Running do what it says, in a clone and as they stand
-// there. .ci/run runs those of the section Tests.
+// there. .ci/run runs the first two.
 func TestReadme(t *testing.T) {
 	t.Parallel()
 	l := lab.New(t, lab.Options{Bare: true})
@@ -32,8 +32,11 @@ func TestReadme(t *testing.T) {
 	_, section, _ := strings.Cut(string(readme), "\n## Running\n")
 	section, _, _ = strings.Cut(section, "\n## ")
 	blocks := shellBlock.FindAllStringSubmatch(section, -1)
-	if len(blocks) != 3 {
-		t.Fatalf("the section has %d blocks of commands, want those of two terminals and the generator", len(blocks))
+	if len(blocks) != 4 {
+		t.Fatalf("the section has %d blocks of commands, want those without a cluster, of two terminals, and the generator", len(blocks))
+	}
+	if first := blocks[0][1]; first != "make demo\nmake test\n" {
+		t.Errorf("the first commands are %q, which .ci/run does not run", first)
 	}
 
 	clone, home := filepath.Join(t.TempDir(), "clone"), t.TempDir()
@@ -60,7 +63,7 @@ func TestReadme(t *testing.T) {
 	}
 
 	var log bytes.Buffer
-	first := shell(blocks[0][1])
+	first := shell(blocks[1][1])
 	first.Stdout, first.Stderr = &log, &log
 	first.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // the controller is a child of the shell
 	if err := first.Start(); err != nil {
@@ -83,13 +86,13 @@ func TestReadme(t *testing.T) {
 		}
 		return err
 	})
-	if output, err := shell(blocks[1][1]).CombinedOutput(); err != nil || !strings.Contains(string(output), "\nexample-icecream ") {
+	if output, err := shell(blocks[2][1]).CombinedOutput(); err != nil || !strings.Contains(string(output), "\nexample-icecream ") {
 		t.Fatalf("the second terminal: %v\n%s", err, output)
 	}
 	n.EventuallyReady(t, "example-icecream")
 
 	// hack/verify.sh runs the generator, and compares what it writes.
-	generator := strings.TrimSpace(blocks[2][1])
+	generator := strings.TrimSpace(blocks[3][1])
 	verify, err := os.ReadFile(l.Path("hack/verify-codegen.sh"))
 	if err != nil || !strings.Contains(string(verify), `generated/`+generator+`"`) {
 		t.Errorf("hack/verify-codegen.sh does not run %q: %v", generator, err)
