@@ -41,17 +41,18 @@ import (
 	"nicoleh.io/k8s-controller/pkg/kit/worker"
 )
 
-// Controller gives each Icecream its Deployment and reports its state. The steps of a sync are
+// Controller keeps a Deployment for each Icecream, and reports its progress in the Icecream's status. The steps of a
+// sync are
 //
 //	ensure caches ready → observe → Decide → act → Status → report
 //
-// A sync is deferred until the caches show what this process last wrote for the Icecream. Decide says what to write
-// and Status what to report; both belong to package icecream, which is pure and contains all rules. act writes the
-// Deployment, and report writes the status if it differs. A refusal is reported in the same sync, an accepted write in
-// a later one, when the caches show it. Each write causes at most one event.
+// A sync is deferred until the caches show what this process last wrote for the Icecream. Decide says what to write,
+// and Status what to report: all rules are in package icecream, which is pure. act writes the Deployment, and report
+// writes the status if it differs. A refusal is reported in the same sync, an accepted write in a later one, when the
+// caches show it. Each write causes at most one event.
 //
-// The controller writes Deployments, the status of Icecreams, and events. It never writes a Pod, the spec of
-// an Icecream, or a Deployment that is not its own.
+// The controller writes Deployments, the status of Icecreams, and events. It never writes a Pod, the spec of an
+// Icecream, or anyone else's Deployment.
 type Controller struct {
 	*worker.Loop
 
@@ -60,13 +61,13 @@ type Controller struct {
 	recorder record.EventRecorder
 	metrics  metrics.Controller
 
-	icecreams   listers.IcecreamLister
-	deployments appslisters.DeploymentLister
-	asking      cache.TypedIndexer[*v1alpha1.Icecream] // by the name of their Deployment, and by their label
-	pods        cache.TypedIndexer[*corev1.Pod]        // by the label of their Icecream
+	icecreams     listers.IcecreamLister
+	deployments   appslisters.DeploymentLister
+	icecreamIndex cache.TypedIndexer[*v1alpha1.Icecream] // byDeployment, byLabel
+	podIndex      cache.TypedIndexer[*corev1.Pod]        // byLabel
 
 	writes   *consistency.Store // what the caches must show before the next sync
-	attempts pace.Attempts      // the last write for each Icecream, and when it was last reported
+	attempts pace.Attempts      // the last write and the last report for each Icecream
 }
 
 var (
@@ -74,20 +75,20 @@ var (
 	deploymentResource = appsv1.Resource("deployments")
 )
 
-// The indexes of the caches.
+// Names of indexes.
 const (
-	byDeployment = "deployment" // Icecreams: by the name of the Deployment that they ask for
-	byLabel      = "label"      // Icecreams and Pods: by the value of the Icecream's label
+	byDeployment = "deployment" // Icecreams by the name of the Deployment that they ask for
+	byLabel      = "label"      // Icecreams and Pods by the value of LabelIcecream
 )
 
-// A rollout changes many Pods at once, and each sync looks at all of them. So a change of a Pod is synced after
-// podPeriod, or with the next sync.
+// podPeriod delays the sync after a change to a Pod: a rollout changes many Pods at once, and each sync reads them all.
 const podPeriod = 200 * time.Millisecond
 
-// The next sync after an accepted write comes within lookAgain: a write that changes nothing causes no event.
+// lookAgain is the longest time from an accepted write to the next sync. A write that changed nothing causes no watch
+// event.
 const lookAgain = time.Second
 
-// NewController wires a controller to its clients and informers, and starts nothing. The Pods must be selected by
+// NewController wires a controller to its clients and informers, and starts nothing. The informer of Pods must select
 // icecream.LabelIcecream.
 func NewController(
 	client versioned.Interface,
@@ -98,14 +99,14 @@ func NewController(
 	pods coreinformers.TypedPodInformer,
 ) (*Controller, error) {
 	c := &Controller{
-		client:      client,
-		kube:        kube,
-		recorder:    recorder,
-		metrics:     metrics.For("icecream"),
-		icecreams:   icecreams.Lister(),
-		deployments: deployments.Lister(),
-		asking:      icecreams.TypedInformer().GetTypedIndexer(),
-		pods:        pods.TypedInformer().GetTypedIndexer(),
+		client:        client,
+		kube:          kube,
+		recorder:      recorder,
+		metrics:       metrics.For("icecream"),
+		icecreams:     icecreams.Lister(),
+		deployments:   deployments.Lister(),
+		icecreamIndex: icecreams.TypedInformer().GetTypedIndexer(),
+		podIndex:      pods.TypedInformer().GetTypedIndexer(),
 	}
 	c.Loop = worker.New("icecream", c.sync)
 	c.writes = consistency.New(map[schema.GroupResource]consistency.Seen{
@@ -124,13 +125,13 @@ func NewController(
 		return nil, fmt.Errorf("setting up the caches: %w", err)
 	}
 	// Nothing is decided in a handler: an event only says that something has changed.
-	ofIcecreams, errIcecreams := icecreams.TypedInformer().AddTypedEventHandler(worker.Follow(c.followIcecream))
-	ofDeployments, errDeployments := deployments.TypedInformer().AddTypedEventHandler(worker.FollowBoth(c.followDeployment))
-	ofPods, errPods := pods.TypedInformer().AddTypedEventHandler(worker.FollowBoth(c.followPod))
+	icecreamHandler, errIcecreams := icecreams.TypedInformer().AddTypedEventHandler(worker.Follow(c.followIcecream))
+	deploymentHandler, errDeployments := deployments.TypedInformer().AddTypedEventHandler(worker.FollowBoth(c.followDeployment))
+	podHandler, errPods := pods.TypedInformer().AddTypedEventHandler(worker.FollowBoth(c.followPod))
 	if err := errors.Join(errIcecreams, errDeployments, errPods); err != nil {
 		return nil, fmt.Errorf("adding event handlers: %w", err)
 	}
-	c.WaitFor(ofIcecreams.HasSyncedChecker(), ofDeployments.HasSyncedChecker(), ofPods.HasSyncedChecker())
+	c.WaitFor(icecreamHandler.HasSyncedChecker(), deploymentHandler.HasSyncedChecker(), podHandler.HasSyncedChecker())
 	return c, nil
 }
 
@@ -158,9 +159,9 @@ func (c *Controller) sync(ctx context.Context, name cache.ObjectName) (requeueAf
 	}
 	if plan.IsOpen() && plan.Wait == 0 {
 		if observed.Last, err = c.act(ctx, observed, plan); !observed.Last.IsWorthTelling() {
-			return lookAgain, err // It was accepted, and the caches will show that, or it is retried with back-off.
+			return lookAgain, err // The caches will show an accepted write. The loop retries a failed one.
 		}
-		plan = icecream.Decide(observed) // with the wait until the next attempt
+		plan = icecream.Decide(observed) // again, for the wait until the next attempt
 	}
 	status, recheckAfter := icecream.Status(observed, plan)
 	reportAfter, errReport := c.report(ctx, observed.Icecream, status)
@@ -170,8 +171,7 @@ func (c *Controller) sync(ctx context.Context, name cache.ObjectName) (requeueAf
 	return pace.Sooner(recheckAfter, reportAfter), cmp.Or(err, errReport)
 }
 
-// observe reads from the caches what there is to know about an Icecream. If the Icecream is
-// gone, the result has none.
+// observe reads an Icecream, and what concerns it, from the caches. o.Icecream is nil if it is gone.
 func (c *Controller) observe(name cache.ObjectName) (o icecream.Observed, err error) {
 	o.Now = time.Now()
 	if o.Icecream, err = orNil(c.icecreams.Icecreams(name.Namespace).Get(name.Name)); o.Icecream == nil {
@@ -187,7 +187,7 @@ func (c *Controller) observe(name cache.ObjectName) (o icecream.Observed, err er
 		return o, err
 	}
 	o.Older = c.older(o.Icecream)
-	pods, err := c.pods.ByTypedIndex(byLabel, key(name.Namespace, icecream.LabelValue(name.Name)))
+	pods, err := c.podIndex.ByTypedIndex(byLabel, key(name.Namespace, icecream.LabelValue(name.Name)))
 	o.Pods = make([]icecream.Pod, 0, len(pods))
 	for _, pod := range pods {
 		if p, counts := icecream.PodOf(pod, o.Now); counts {
@@ -207,8 +207,7 @@ func (c *Controller) ownedBy(ice *v1alpha1.Icecream) (*appsv1.Deployment, error)
 	return deployments[i], err
 }
 
-// older returns an Icecream that asks for the same Deployment, was created before and is not being
-// deleted; nil if there is none.
+// older returns an older rival that is not being deleted; nil if there is none.
 func (c *Controller) older(ice *v1alpha1.Icecream) *v1alpha1.Icecream {
 	for _, other := range c.rivals(ice) {
 		if other.DeletionTimestamp == nil && icecream.IsOlder(other, ice) {
@@ -220,14 +219,15 @@ func (c *Controller) older(ice *v1alpha1.Icecream) *v1alpha1.Icecream {
 
 // rivals returns the other Icecreams that ask for the same Deployment.
 func (c *Controller) rivals(ice *v1alpha1.Icecream) []*v1alpha1.Icecream {
-	asking, _ := c.asking.ByTypedIndex(byDeployment, key(ice.Namespace, icecream.DeploymentName(ice))) // The index exists.
+	asking, _ := c.icecreamIndex.ByTypedIndex(byDeployment, key(ice.Namespace, icecream.DeploymentName(ice))) // The index exists.
 	return slices.DeleteFunc(slices.Clone(asking), func(other *v1alpha1.Icecream) bool { return other.Name == ice.Name })
 }
 
-// act writes the Deployment and returns the attempt; the zero value if nothing was sent or the caches are behind.
+// act writes the Deployment and returns the attempt, which is zero if nothing was sent or the caches are behind.
 func (c *Controller) act(ctx context.Context, o icecream.Observed, plan icecream.Plan) (last pace.Attempt, err error) {
-	isFirst := o.Live == nil && o.Icecream.Status.ObservedGeneration <= 0 && o.Last.Count == 0
-	if o.Own() == nil && !isFirst {
+	// A new Icecream needs no recheck: it has never had a Deployment.
+	isNew := o.Live == nil && o.Icecream.Status.ObservedGeneration <= 0 && o.Last.Count == 0
+	if o.Own() == nil && !isNew {
 		if err := c.recheckIcecream(ctx, o.Icecream); err != nil {
 			return pace.Attempt{}, err
 		}
@@ -256,8 +256,8 @@ func (c *Controller) act(ctx context.Context, o icecream.Observed, plan icecream
 	}
 }
 
-// recheckIcecream returns an error if the cached Icecream is out of date or is being deleted. The cache of Deployments
-// can be ahead: the Deployment may be missing because the Icecream was deleted.
+// recheckIcecream reads the Icecream from the API server, and returns an error if the cached one is out of date or being
+// deleted. When an Icecream and its Deployment are deleted, the caches can show first that the Deployment is gone.
 func (c *Controller) recheckIcecream(ctx context.Context, cached *v1alpha1.Icecream) error {
 	latest, err := c.client.SamplecontrollerV1alpha1().Icecreams(cached.Namespace).Get(ctx, cached.Name, metav1.GetOptions{})
 	switch {
@@ -271,7 +271,7 @@ func (c *Controller) recheckIcecream(ctx context.Context, cached *v1alpha1.Icecr
 	return nil
 }
 
-// write sends a request about the Deployment, and records the resource version of what is stored, and an event.
+// write sends a request, and then records the resource version of the stored Deployment, and an event.
 func (c *Controller) write(ctx context.Context, o icecream.Observed, request *patch.Request) error {
 	deployments, name := c.kube.AppsV1().Deployments(o.Icecream.Namespace), icecream.DeploymentName(o.Icecream)
 	stored, err := deployments.Patch(ctx, name, request.Type, request.Body, request.Options(icecream.FieldManager))
@@ -288,11 +288,11 @@ func isStale(o icecream.Observed, err error) bool {
 	return response.IsStale(err, deploymentResource, icecream.DeploymentName(o.Icecream)) || o.Live == nil && response.IsTaken(err)
 }
 
-// report writes the status if it differs from the present one, and then records its event. While the statuses and
-// reasons of the conditions stay the same, it writes at most every two seconds.
+// report writes the status if it has changed, and then records an event. While no condition has a new status or
+// reason, it writes at most every two seconds.
 //
-// The API server takes only the status from this object, and refuses it if the Icecream has another UID or resource
-// version. So neither a lost response nor a stale cache can bring back the past.
+// The API server takes only the status from this object, and refuses it if the Icecream's UID or resource version
+// differs. So an old status never replaces a newer one.
 func (c *Controller) report(ctx context.Context, ice *v1alpha1.Icecream, status v1alpha1.IcecreamStatus) (after time.Duration, err error) {
 	if equality.Semantic.DeepEqual(ice.Status, status) {
 		return 0, nil
@@ -316,7 +316,7 @@ func (c *Controller) report(ctx context.Context, ice *v1alpha1.Icecream, status 
 	if isNew {
 		c.record(ice, event)
 	}
-	if err != nil { // for example, while a field that a rule of the schema reads cannot be decoded
+	if err != nil { // refused, for example by a schema rule about a field that cannot be decoded
 		return again, worker.NoBackoff(fmt.Errorf("writing the status: %w", err))
 	}
 	c.writes.WroteAt(nameOf(ice), icecreamResource, updated.ResourceVersion)
@@ -326,14 +326,14 @@ func (c *Controller) report(ctx context.Context, ice *v1alpha1.Icecream, status 
 	return 0, nil
 }
 
-// record records an event about an Icecream, if there is one.
+// record records an event about an Icecream, unless it is zero.
 func (c *Controller) record(ice *v1alpha1.Icecream, event icecream.Event) {
 	if event != (icecream.Event{}) {
 		c.recorder.Event(ice, event.Type, event.Reason, event.Message)
 	}
 }
 
-// followIcecream queues an Icecream, and all that ask for the Deployment of the same name.
+// followIcecream queues an Icecream and its rivals.
 func (c *Controller) followIcecream(ice *v1alpha1.Icecream) {
 	c.Add(nameOf(ice))
 	for _, rival := range c.rivals(ice) {
@@ -347,15 +347,15 @@ func (c *Controller) followDeployment(d *appsv1.Deployment) {
 	if icecream.IsControlledByIcecream(d) {
 		c.Add(cache.NewObjectName(d.Namespace, metav1.GetControllerOfNoCopy(d).Name))
 	}
-	asking, _ := c.asking.ByTypedIndex(byDeployment, key(d.Namespace, d.Name)) // The index exists.
+	asking, _ := c.icecreamIndex.ByTypedIndex(byDeployment, key(d.Namespace, d.Name)) // The index exists.
 	for _, ice := range asking {
 		c.Add(nameOf(ice))
 	}
 }
 
-// followPod queues the Icecream whose label the Pod carries.
+// followPod queues the Icecream that the Pod's label names, after podPeriod.
 func (c *Controller) followPod(pod *corev1.Pod) {
-	labeled, _ := c.asking.ByTypedIndex(byLabel, key(pod.Namespace, pod.Labels[icecream.LabelIcecream])) // The index exists.
+	labeled, _ := c.icecreamIndex.ByTypedIndex(byLabel, key(pod.Namespace, pod.Labels[icecream.LabelIcecream])) // The index exists.
 	for _, ice := range labeled {
 		c.AddAfter(nameOf(ice), podPeriod)
 	}

@@ -1,5 +1,4 @@
-// Command controller runs Icecreams in a Kubernetes cluster until it is told to stop. See
-// README.md.
+// Command controller is the Icecream controller. See README.md.
 package main
 
 import (
@@ -29,7 +28,7 @@ func newProgram() manager.Manager {
 	return manager.Manager{Name: "controller", LeaseName: "k8s-controller", Controllers: []manager.Descriptor{NewDescriptor()}}
 }
 
-// NewDescriptor returns what a process needs to know to run the Icecream controller.
+// NewDescriptor describes the Icecream controller to a [manager.Manager].
 func NewDescriptor() manager.Descriptor {
 	return manager.Descriptor{Name: "icecream", AddToScheme: v1alpha1.Install, New: newController}
 }
@@ -37,7 +36,7 @@ func NewDescriptor() manager.Descriptor {
 // newController makes the Icecream controller with its clients and informers.
 func newController(d *manager.Dependencies) (manager.Controller, error) {
 	groupVersion := schema.GroupVersion(v1alpha1.GroupVersion)
-	// An object that cannot be decoded stops no other.
+	// One Icecream that cannot be decoded must not stop the others.
 	client, err := lenient.ClientsetFor(d.Config, groupVersion, scheme.Scheme, versioned.New)
 	if err != nil {
 		return nil, err
@@ -67,25 +66,25 @@ func newController(d *manager.Dependencies) (manager.Controller, error) {
 		return nil, err
 	}
 	// Not "namespace": Prometheus sets that label to the namespace of this process.
-	metrics.Count("icecream_objects", "Icecreams, by their namespace, and status and reason of their Ready condition.",
+	metrics.Count("icecream_objects", "Icecreams by namespace, and by status and reason of the Ready condition.",
 		[]string{"icecream_namespace", "ready", "reason"}, c.count)
 	return c, nil
 }
 
-// count adds up the Icecreams by their namespace, and status and reason of their Ready condition.
+// count counts the Icecreams for icecream_objects.
 func (c *Controller) count(add func(n float64, values ...string)) {
 	icecreams, _ := c.icecreams.List(labels.Everything()) // A cache can always be listed.
-	type key struct {
+	type series struct {
 		namespace string
 		ready     metav1.ConditionStatus
 		reason    string
 	}
-	count := map[key]float64{}
+	counts := map[series]float64{}
 	for _, ice := range icecreams {
 		ready := icecream.ReadyOf(ice.Status)
-		count[key{ice.Namespace, ready.Status, ready.Reason}]++
+		counts[series{ice.Namespace, ready.Status, ready.Reason}]++
 	}
-	for of, n := range count {
-		add(n, of.namespace, string(of.ready), of.reason)
+	for s, n := range counts {
+		add(n, s.namespace, string(s.ready), s.reason)
 	}
 }

@@ -383,7 +383,7 @@ func (w *icecreams) checkStatus(x simulation.Exchange) {
 	w.checkRate(x, ice)
 }
 
-// endedByOthers are the reasons that only somebody else can end.
+// endedByOthers are the reasons that the controller can only wait out.
 var endedByOthers = []string{
 	v1alpha1.ReasonDeploymentRefused, v1alpha1.ReasonErrResourceExists, v1alpha1.ReasonDeploymentContested, v1alpha1.ReasonDeploymentTerminating,
 }

@@ -17,9 +17,9 @@ import (
 	"nicoleh.io/k8s-controller/pkg/kit/podproblem"
 )
 
-// The caches hold many objects, and other people can write anything into them. So a cache keeps what some
-// code reads, and clips lists and texts that nothing else bounds: an entry has a few kilobytes at most, and more only
-// for what spec.template asks for. These functions are the transforms of the informers.
+// These are the transforms of the informers. A cache holds many objects, and others can write anything into them. So it
+// keeps only what is read, and clips lists and texts that have no other limit. An object takes a few kilobytes, plus
+// what spec.template asks for.
 
 // The most that is kept.
 const (
@@ -31,8 +31,8 @@ const (
 // notDecoded is the annotation by which package lenient marks an object in memory.
 const notDecoded = "not decoded: spec"
 
-// StripIcecream keeps what the code reads of an Icecream. The schema bounds all of it but the conditions, which others
-// can write: only the three of this controller are kept.
+// StripIcecream keeps what is read of an Icecream. The schema limits all of that but the conditions: others can add
+// some, so only the three of this controller are kept.
 func StripIcecream(obj any) (any, error) {
 	ice, ok := obj.(*v1alpha1.Icecream)
 	if !ok {
@@ -41,7 +41,7 @@ func StripIcecream(obj any) (any, error) {
 	kept := &v1alpha1.Icecream{ObjectMeta: metaOf(ice), Spec: ice.Spec, Status: ice.Status}
 	kept.Annotations = only(ice.Annotations, notDecoded)
 	if t := ice.Spec.Template; t != nil && len(t.Raw) > maxTemplate {
-		kept.Spec.Template = &runtime.RawExtension{Raw: bytes.Clone(t.Raw[:maxTemplate+1])} // which is refused
+		kept.Spec.Template = &runtime.RawExtension{Raw: bytes.Clone(t.Raw[:maxTemplate+1])} // too long, so addTemplate refuses it
 	}
 	kept.Status.Conditions = nil
 	for _, c := range ice.Status.Conditions {
@@ -53,8 +53,8 @@ func StripIcecream(obj any) (any, error) {
 	return kept, nil
 }
 
-// StripDeployment keeps what a status needs, and which fields the controller owns. It keeps only the metadata of a
-// Deployment that has neither an Icecream's label nor an Icecream as its controller.
+// StripDeployment keeps what is read of a Deployment, including which fields the controller owns. If it has
+// neither LabelIcecream nor an Icecream as its controller, that is only metadata.
 func StripDeployment(obj any) (any, error) {
 	if d, ok := obj.(*appsv1.Deployment); ok {
 		return stripped(d), nil
@@ -82,13 +82,13 @@ func stripped(d *appsv1.Deployment) *appsv1.Deployment {
 		}
 	}
 	kept.Spec.Replicas, kept.Spec.Paused, kept.Spec.Strategy.Type = d.Spec.Replicas, d.Spec.Paused, d.Spec.Strategy.Type
-	if s := d.Spec.Selector; s != nil && len(s.MatchLabels) == 1 && len(s.MatchExpressions) == 0 { // any other is none of ours
+	if s := d.Spec.Selector; s != nil && len(s.MatchLabels) == 1 && len(s.MatchExpressions) == 0 { // No other selector is ours.
 		kept.Spec.Selector = s
 	}
 	kept.Status = d.Status
 	kept.Status.Conditions = nil
 	for _, of := range []appsv1.DeploymentConditionType{appsv1.DeploymentProgressing, appsv1.DeploymentReplicaFailure} {
-		if c := condition(d, of); c.Type != "" { // The API server admits any number of one type.
+		if c := condition(d, of); c.Type != "" { // The API server allows several of one type.
 			c.Reason, c.Message = text.Clip(c.Reason, maxText), text.Clip(c.Message, maxText)
 			kept.Status.Conditions = append(kept.Status.Conditions, c)
 		}
@@ -96,7 +96,7 @@ func stripped(d *appsv1.Deployment) *appsv1.Deployment {
 	return kept
 }
 
-// StripPod keeps what code reads of a Pod (see [PodOf]).
+// StripPod keeps what [PodOf] reads.
 func StripPod(obj any) (any, error) {
 	pod, ok := obj.(*corev1.Pod)
 	if !ok {
@@ -109,7 +109,7 @@ func StripPod(obj any) (any, error) {
 	return kept, nil
 }
 
-// metaOf keeps of an object's metadata what identifies it, its times, and its controlling owner.
+// metaOf returns an object's identity, times and controller.
 func metaOf(obj metav1.Object) metav1.ObjectMeta {
 	kept := metav1.ObjectMeta{
 		Namespace:         obj.GetNamespace(),
@@ -133,7 +133,7 @@ func metaOf(obj metav1.Object) metav1.ObjectMeta {
 	return kept
 }
 
-// only returns a map with only these keys.
+// only returns the entries of a map with these keys, and clips their values.
 func only(of map[string]string, keys ...string) map[string]string {
 	kept := make(map[string]string, len(keys))
 	for _, key := range keys {
@@ -144,7 +144,7 @@ func only(of map[string]string, keys ...string) map[string]string {
 	return kept
 }
 
-// first keeps the first names of a list.
+// first returns the first maxItems names of a list, clipped.
 func first[T ~string](list []T) (kept []T) {
 	for _, name := range list[:min(len(list), maxItems)] {
 		kept = append(kept, T(text.Clip(string(name), maxText)))

@@ -18,31 +18,28 @@ import (
 	"nicoleh.io/k8s-controller/pkg/kit/patch"
 )
 
-// Observed is what is known of one Icecream. Nothing in this package changes the objects that it points
-// to.
+// Observed is what is known about one Icecream. Nothing in this package changes the objects that it points to.
 type Observed struct {
 	Now      time.Time
 	Icecream *v1alpha1.Icecream
-	// Undecodable says why the Icecream's spec could not be decoded; empty if it could. The decoded
-	// spec is then empty and means nothing.
+	// Undecodable says why the spec could not be decoded. If it is set, Icecream.Spec is empty and means nothing.
 	Undecodable string
-	// Live is the Deployment with the name that the Icecream asks for, even if somebody else owns it.
-	// While the spec cannot be decoded, it is the one that the Icecream owns. It can be nil.
+	// Live is the Deployment that the Icecream names, even if something else owns it; nil if there is none. While the spec
+	// cannot be decoded, Live is the Deployment that the Icecream owns.
 	Live *appsv1.Deployment
-	// Older is an Icecream that asks for the same Deployment, was created before this one and is not
-	// being deleted; nil if there is none.
+	// Older is an older Icecream that asks for the same Deployment and is not being deleted; nil if there is none.
 	Older *v1alpha1.Icecream
 	Pods  []Pod        // with the Icecream's label, in any order
-	Last  pace.Attempt // the last write of the Deployment by this process
+	Last  pace.Attempt // this process's last write of the Deployment
 }
 
 // Plan is what should be written for one Icecream, or why nothing can be.
 type Plan struct {
-	Apply *patch.Request     // sets the whole Deployment; nil if there is nothing to change but the replicas
-	Scale *patch.Request     // sets the replicas alone; nil if they are right. With Apply, it is for when that is refused
-	Wish  pace.Wish          // identifies what is asked for
-	Wait  time.Duration      // until that can be written
-	Held  kstatus.Conclusion // why the whole cannot be written; otherwise the zero value
+	Apply *patch.Request     // sets the whole Deployment; nil if at most the replicas differ, or Held says why
+	Scale *patch.Request     // sets only the replicas, if Apply is nil or fails; nil if there is nothing to scale
+	Wish  pace.Wish          // identifies what the requests ask for
+	Wait  time.Duration      // until they can be sent; 0 is now
+	Held  kstatus.Conclusion // why Apply is impossible; otherwise the zero value
 }
 
 // IsOpen reports whether there is something to write, now or later.
@@ -64,7 +61,7 @@ func Decide(o Observed) Plan {
 	case live == nil, IsControlledBy(live, ice), isOrphan(live, ice):
 		return o.plan()
 
-	case isOfFormer(live, ice):
+	case isLeftover(live, ice):
 		return held(v1alpha1.ReasonDeploymentTerminating, "Waiting for the garbage collector to delete Deployment %q of a former Icecream",
 			live.Name)
 
@@ -73,8 +70,8 @@ func Decide(o Observed) Plan {
 	}
 }
 
-// plan returns the plan to write the Deployment, at once or when the last attempt allows it. If a spec cannot be written,
-// and if it is refused, the replicas are scaled alone, but not from zero: an old image must not start.
+// plan returns the requests that make the Deployment as the Icecream asks for it. If the spec is invalid or refused,
+// the replicas are still scaled, but not from zero, because that would start an old image.
 func (o Observed) plan() (p Plan) {
 	want, err := NewDeployment(o.Icecream)
 	if err == nil {
@@ -111,7 +108,7 @@ func heldBy(d *appsv1.Deployment) string {
 	return " (finalizers: " + strings.Join(d.Finalizers, ", ") + ")"
 }
 
-// takenBy says who owns a Deployment that is not this Icecream's, and what to do about that.
+// takenBy says what owns a Deployment that is not this Icecream's, and what to do about it.
 func takenBy(d *appsv1.Deployment) string {
 	if owner := metav1.GetControllerOfNoCopy(d); owner != nil {
 		return fmt.Sprintf("owned by %s %q; use another spec.deploymentName", owner.Kind, owner.Name)
@@ -119,8 +116,7 @@ func takenBy(d *appsv1.Deployment) string {
 	return "not owned by this Icecream; delete it, or use another spec.deploymentName"
 }
 
-// IsOlder reports whether an Icecream was created before another one. Of two in the same second, it
-// is the one whose UID comes first.
+// IsOlder reports whether a was created before b. Within one second, their UIDs decide.
 func IsOlder(a, b *v1alpha1.Icecream) bool {
 	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(string(a.UID), string(b.UID))) < 0
 }

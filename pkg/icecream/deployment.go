@@ -19,7 +19,7 @@ import (
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 
-// LabelIcecream alone selects the Pods of an Icecream: in its Deployment, and in the Services of users.
+// LabelIcecream is the only label with which a Deployment, and users' Services, select the Pods of an Icecream.
 const LabelIcecream = "controller.nicoleh.io/icecream"
 
 const (
@@ -116,7 +116,7 @@ func NewDeployment(ice *v1alpha1.Icecream) (*appsv1ac.DeploymentApplyConfigurati
 			WithTemplate(pods.WithLabels(labelsOf(ice)))), nil
 }
 
-// orNil returns a list to apply; nil if it is empty.
+// orNil returns a list, or nil if it is empty.
 func orNil(list corev1.ResourceList) *corev1.ResourceList {
 	if len(list) == 0 {
 		return nil
@@ -141,20 +141,20 @@ func IsControlledBy(obj metav1.Object, ice *v1alpha1.Icecream) bool {
 	return obj.GetNamespace() == ice.Namespace && IsControlledByIcecream(obj) && metav1.GetControllerOfNoCopy(obj).UID == ice.UID
 }
 
-// isOfFormer reports whether an object's controller is an Icecream of the same name: a previous one, unless
-// IsControlledBy.
-func isOfFormer(obj metav1.Object, ice *v1alpha1.Icecream) bool {
+// isLeftover reports whether an Icecream of the same name controls the object: a previous one, if IsControlledBy
+// is false.
+func isLeftover(obj metav1.Object, ice *v1alpha1.Icecream) bool {
 	return IsControlledByIcecream(obj) && metav1.GetControllerOfNoCopy(obj).Name == ice.Name
 }
 
-// isOrphan reports whether the Deployment was made for this Icecream, or for an earlier one with the same
-// name, and has no controller.
+// isOrphan reports whether the Deployment has no controller, and was made for this Icecream or a previous one with its
+// name.
 func isOrphan(d *appsv1.Deployment, ice *v1alpha1.Icecream) bool {
 	return metav1.GetControllerOfNoCopy(d) == nil && d.Labels[labelManagedBy] == FieldManager &&
 		equality.Semantic.DeepEqual(d.Spec.Selector, &metav1.LabelSelector{MatchLabels: selector(ice)})
 }
 
-// hasController reports whether an object's controller is of that group and kind.
+// hasController reports whether an object has a controller of this group and kind.
 func hasController(obj metav1.Object, group, kind string) bool {
 	owner := metav1.GetControllerOfNoCopy(obj)
 	if owner == nil || owner.Kind != kind {

@@ -18,7 +18,7 @@ import (
 	"nicoleh.io/k8s-controller/pkg/kit/podproblem"
 )
 
-// Pod is what a status needs of a Pod.
+// Pod is what Status needs to know about a Pod.
 type Pod struct {
 	Name         string
 	Node         string // empty while it is not scheduled
@@ -31,8 +31,7 @@ type Pod struct {
 	Problem      podproblem.Problem
 }
 
-// PodOf reads a Pod. counts is false for one that has ended well, or was removed from its ReplicaSet, for
-// example to debug it.
+// PodOf reads a Pod. counts is false if it has succeeded, or was removed from its ReplicaSet, for example to debug it.
 func PodOf(pod *corev1.Pod, now time.Time) (p Pod, counts bool) {
 	if !hasController(pod, appsv1.GroupName, "ReplicaSet") || pod.Status.Phase == corev1.PodSucceeded {
 		return Pod{}, false
@@ -50,16 +49,16 @@ func PodOf(pod *corev1.Pod, now time.Time) (p Pod, counts bool) {
 	}, true
 }
 
-// isOf reports whether the Pod's ReplicaSet is named as kube-controller-manager names those of the Deployment. So other
-// Pods do not count, whatever their labels.
+// isOf reports whether the Pod belongs to the Deployment: kube-controller-manager derives the name of a ReplicaSet from
+// its Deployment's. Labels prove nothing.
 func (p Pod) isOf(d *appsv1.Deployment) bool {
 	name, isHashed := strings.CutSuffix(p.ReplicaSet, "-"+p.TemplateHash)
 	longest := validation.DNS1123SubdomainMaxLength - len("-"+p.TemplateHash)
 	return isHashed && name == d.Name[:min(len(d.Name), max(0, longest))]
 }
 
-// ofDeployment yields the Pods of the Icecream's Deployment. Until the Deployment controller has seen a Deployment, it
-// has none: Pods that seem to be its own are left of a previous one.
+// ofDeployment yields the Pods of the Icecream's Deployment: none until the Deployment controller has seen it, because
+// earlier Pods belong to a previous Deployment of the same name.
 func (o Observed) ofDeployment() iter.Seq[Pod] {
 	return func(yield func(Pod) bool) {
 		d := o.Own()
@@ -95,7 +94,7 @@ func (o Observed) placement() []v1alpha1.IcecreamNode {
 // podTemplate is what is known of the Pods of one template.
 type podTemplate struct {
 	hash   string
-	first  time.Time // when its first Pod was created: a later one can be newer than all Pods of a newer template
+	first  time.Time // when its first Pod was created: an old template can get a new Pod
 	active int32     // Pods that have not failed for good
 	worst  podproblem.Problem
 }
@@ -122,10 +121,11 @@ func (o Observed) templates() []podTemplate {
 	})
 }
 
-// problem returns why Pods are not ready: those of the present template, which is the newest with as many Pods as the
-// Deployment's status says are up to date. Before the cache of Pods shows as many as that status has, a problem can be
-// about the previous template. So then, and of other templates, only what is already reported counts, until the
-// Deployment has timed out.
+// problem returns the worst problem of the Pods with the current template, and when to look again. That template is the
+// newest with as many Pods as the Deployment's status counts as up to date.
+//
+// Until the cache shows all Pods of that status, an old template could be taken for it. Then, and for any other
+// template, a problem counts only if it is already reported or the Deployment has timed out.
 func (o Observed) problem() (p podproblem.Problem, recheckAfter time.Duration) {
 	d := o.Own()
 	if d == nil {
@@ -142,20 +142,20 @@ func (o Observed) problem() (p podproblem.Problem, recheckAfter time.Duration) {
 		return terminating, recheckAfter // No new Pod is created until they have ended.
 	}
 	templates := o.templates()
-	present := slices.IndexFunc(templates, func(t podTemplate) bool { return t.active == d.Status.UpdatedReplicas })
-	if present >= 0 && isObserved(d) && o.active() >= d.Status.Replicas {
-		p = templates[present].worst
+	current := slices.IndexFunc(templates, func(t podTemplate) bool { return t.active == d.Status.UpdatedReplicas })
+	if current >= 0 && isObserved(d) && o.active() >= d.Status.Replicas {
+		p = templates[current].worst
 	}
 	for _, t := range templates {
-		if p.Reason == "" && (hasTimedOut(d) || o.wasTold(t.worst.Reason)) {
+		if p.Reason == "" && (hasTimedOut(d) || o.isReported(t.worst.Reason)) {
 			p = t.worst
 		}
 	}
 	return p, recheckAfter
 }
 
-// active counts the labeled Pods that have not failed for good, also those of a ReplicaSet that the Deployment has
-// adopted.
+// active counts the labeled Pods that are neither failed nor terminating, including those of a ReplicaSet that the
+// Deployment has adopted.
 func (o Observed) active() (n int32) {
 	for _, pod := range o.Pods {
 		if !pod.Failed && !pod.Terminating {
@@ -165,13 +165,13 @@ func (o Observed) active() (n int32) {
 	return n
 }
 
-// wasTold reports whether the present status gives this reason for the present spec.
-func (o Observed) wasTold(reason string) bool {
+// isReported reports whether the status already gives this reason for the current generation.
+func (o Observed) isReported(reason string) bool {
 	status := o.Icecream.Status
 	return status.ObservedGeneration == o.Icecream.Generation && ReadyOf(status).Reason == reason
 }
 
-// worse returns the problem to tell: what has failed before what only waits, then what has lasted longer.
+// worse returns the problem to report: a failure before a Pod that only waits, then the older problem.
 func worse(a, b podproblem.Problem) podproblem.Problem {
 	rank := func(p podproblem.Problem) int {
 		switch p.Reason {

@@ -13,9 +13,9 @@ import (
 	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 )
 
-// Limits of a quantity: bits of its digits, and zeros after them. The schema admits 426 bits (20 digits with the
-// exponent 99, in nanos) and 99 zeros (1e99). An Icecream stored under another schema can have a million of either:
-// apimachinery takes quadratic time to marshal digits, and writes out zeros to compare.
+// The most bits and trailing zeros of a quantity. The schema allows 426 bits (20 digits with the exponent 99, in nanos)
+// and 99 zeros (1e99). An Icecream stored under another schema can have a million of either: apimachinery takes
+// quadratic time to marshal digits, and writes out zeros to compare.
 const (
 	maxBits  = 512
 	maxZeros = 128
@@ -41,15 +41,14 @@ func isOversized(quantity resource.Quantity) bool {
 	return number.UnscaledBig().BitLen() > maxBits || number.Scale() < -maxZeros
 }
 
-// maxQuantity and maxExponent limit the text of a quantity in a template, in bytes. It must not be parsed before that
-// is known: apimachinery takes half a minute to round 1e-99999999, and an API server as long to validate 1e99999999.
+// maxQuantity and maxExponent limit the text of a quantity in a template, in bytes. Longer texts must not be parsed:
+// apimachinery takes half a minute to round 1e-99999999, and an API server as long to validate 1e99999999.
 const (
 	maxQuantity = 64
 	maxExponent = len("-999")
 )
 
-// overlong finds a quantity with more text than that in a JSON value that a type can be decoded from, and returns the
-// path to it.
+// overlong returns the path to a quantity whose text is too long, if there is one. value is decoded JSON for type t.
 func overlong(t reflect.Type, value any) (path string, found bool) {
 	if t == reflect.TypeFor[resource.Quantity]() {
 		text := fmt.Sprint(value)
@@ -87,7 +86,7 @@ func overlong(t reflect.Type, value any) (path string, found bool) {
 				}
 			}
 		}
-	default: // A scalar is no quantity.
+	default: // other scalars
 	}
 	return "", false
 }

@@ -26,15 +26,15 @@ import (
 	"nicoleh.io/k8s-controller/pkg/kit/response"
 )
 
-// Limits of a report: the nodes that a status lists, and the bytes of lines for people.
+// Limits of a report: nodes of a status, and bytes of texts.
 const (
 	maxNodes     = 100
 	maxPlacement = 256
 	maxMessage   = 1024 // of an event (core/v1)
 )
 
-// Status returns what to report while plan is still to be carried out. If nothing changes, the status is right until
-// recheckAfter; 0 means always.
+// Status returns what to report before plan is carried out. recheckAfter is how long the status stays right if no
+// object changes; 0 is forever.
 func Status(o Observed, plan Plan) (s v1alpha1.IcecreamStatus, recheckAfter time.Duration) {
 	s = v1alpha1.IcecreamStatus{
 		ObservedGeneration: o.Icecream.Generation,
@@ -56,7 +56,7 @@ func Status(o Observed, plan Plan) (s v1alpha1.IcecreamStatus, recheckAfter time
 	return s, pace.Sooner(recheckAfter, plan.Wait)
 }
 
-// Own is the live Deployment if the Icecream owns it; otherwise nil.
+// Own returns the live Deployment if the Icecream owns it; otherwise nil.
 func (o Observed) Own() *appsv1.Deployment {
 	if o.Live != nil && IsControlledBy(o.Live, o.Icecream) {
 		return o.Live
@@ -64,7 +64,7 @@ func (o Observed) Own() *appsv1.Deployment {
 	return nil
 }
 
-// conclude returns what the conditions say: the cause, and whether it has lasted too long.
+// conclude returns the cause, and makes it Stalled if it has lasted too long.
 func (o Observed) conclude(plan Plan, nodes []v1alpha1.IcecreamNode) (c kstatus.Conclusion, recheckAfter time.Duration) {
 	c, recheckAfter = o.cause(plan, nodes)
 	d := o.Own()
@@ -85,7 +85,7 @@ func (o Observed) conclude(plan Plan, nodes []v1alpha1.IcecreamNode) (c kstatus.
 	return c, recheckAfter
 }
 
-// endedByOthers are the reasons that only somebody else can end.
+// endedByOthers are the reasons that this controller can only wait out.
 var endedByOthers = []string{
 	v1alpha1.ReasonDeploymentRefused,
 	v1alpha1.ReasonErrResourceExists,
@@ -93,15 +93,15 @@ var endedByOthers = []string{
 	v1alpha1.ReasonDeploymentTerminating,
 }
 
-// An Icecream that only somebody else can help is Stalled once Ready has been False for maxWait, for whatever reasons.
-// A refusal must also have lasted for minRefusal.
+// With one of these reasons, an Icecream is Stalled once Ready has been False for maxWait, even if other reasons came
+// first. A refusal must also have lasted for minRefusal.
 const (
 	maxWait    = 10 * time.Minute
 	minRefusal = time.Minute
 )
 
-// untilStalled returns how long it takes until the Icecream is Stalled for that reason. One that already is stays so:
-// a new process does not know how long a refusal has lasted.
+// untilStalled returns the time until the Icecream is Stalled for this reason. Once it is, it stays Stalled: a new
+// process does not know how long a refusal has lasted.
 func (o Observed) untilStalled(reason string) time.Duration {
 	was := ptr.Deref(meta.FindStatusCondition(o.Icecream.Status.Conditions, v1alpha1.ConditionStalled), metav1.Condition{})
 	if was.Status == metav1.ConditionTrue && was.Reason == reason && was.ObservedGeneration == o.Icecream.Generation {
@@ -114,7 +114,7 @@ func (o Observed) untilStalled(reason string) time.Duration {
 	return max(0, left)
 }
 
-// unreadySince returns since when the condition Ready has been False; the zero time if it is not.
+// unreadySince returns when the condition Ready became False; the zero time if it is not False.
 func (o Observed) unreadySince() time.Time {
 	ready := meta.FindStatusCondition(o.Icecream.Status.Conditions, v1alpha1.ConditionReady)
 	if ready == nil || ready.Status != metav1.ConditionFalse {
@@ -123,7 +123,7 @@ func (o Observed) unreadySince() time.Time {
 	return ready.LastTransitionTime.Time
 }
 
-// cause returns the first case that applies.
+// cause returns why the Icecream is Ready or not. If there are several causes, the first case counts.
 func (o Observed) cause(plan Plan, nodes []v1alpha1.IcecreamNode) (c kstatus.Conclusion, recheckAfter time.Duration) {
 	d, isOpen := o.Own(), plan.IsOpen()
 	isContested, quietAfter := o.Last.IsContested(isOpen, o.Now)
@@ -142,7 +142,7 @@ func (o Observed) cause(plan Plan, nodes []v1alpha1.IcecreamNode) (c kstatus.Con
 	worst, recheckAfter := o.problem()
 	left := o.untilPodsShow(nodes)
 	recheckAfter = pace.Sooner(recheckAfter, left)
-	isKnown := func(reason string) bool { return isObserved(d) || o.wasTold(reason) }
+	isKnown := func(reason string) bool { return isObserved(d) || o.isReported(reason) }
 	creation, progress := condition(d, appsv1.DeploymentReplicaFailure), condition(d, appsv1.DeploymentProgressing)
 	switch {
 	case isComplete(d) && !isOpen && replicas(d) < replicasOf(o.Icecream):
@@ -152,11 +152,11 @@ func (o Observed) cause(plan Plan, nodes []v1alpha1.IcecreamNode) (c kstatus.Con
 		return kstatus.Conclusion{State: kstatus.Ready, Reason: v1alpha1.ReasonAvailable, Message: o.available()}, recheckAfter
 	case worst.Reason != "":
 		return reconciling(worst.Reason, "%s", worst.Message), recheckAfter
-	case progress.Status == corev1.ConditionFalse && progress.Reason == "ReplicaSetCreateError": // observedGeneration then stays as it was.
+	case progress.Status == corev1.ConditionFalse && progress.Reason == "ReplicaSetCreateError": // leaves observedGeneration unchanged
 		return reconciling(v1alpha1.ReasonReplicaFailure, "%s", progress.Message), recheckAfter
 	case isKnown(v1alpha1.ReasonReplicaFailure) && creation.Status == corev1.ConditionTrue: // The Pods are refused, by a quota for example.
 		return reconciling(v1alpha1.ReasonReplicaFailure, "%s", creation.Message), recheckAfter
-	case isKnown(v1alpha1.ReasonDeploymentPaused) && isPausedAmid(d):
+	case isKnown(v1alpha1.ReasonDeploymentPaused) && isPausedMidRollout(d):
 		return reconciling(v1alpha1.ReasonDeploymentPaused, "Deployment %q is paused; run kubectl rollout resume deployment/%[1]s",
 			d.Name), recheckAfter
 	default:
@@ -164,10 +164,10 @@ func (o Observed) cause(plan Plan, nodes []v1alpha1.IcecreamNode) (c kstatus.Con
 	}
 }
 
-// isPausedAmid reports whether a Deployment was paused before it had replaced, or created, all of its Pods.
-func isPausedAmid(d *appsv1.Deployment) bool {
-	isBetween := d.Status.UpdatedReplicas < d.Status.Replicas || d.Status.Replicas == 0 && replicas(d) > 0
-	return d.Spec.Paused && isBetween
+// isPausedMidRollout reports whether a Deployment was paused before it had replaced all of its Pods, or created any.
+func isPausedMidRollout(d *appsv1.Deployment) bool {
+	isMidRollout := d.Status.UpdatedReplicas < d.Status.Replicas || d.Status.Replicas == 0 && replicas(d) > 0
+	return d.Spec.Paused && isMidRollout
 }
 
 func reconciling(reason, format string, args ...any) kstatus.Conclusion {
@@ -186,24 +186,24 @@ func ofFailure(err error) kstatus.Conclusion {
 	}
 }
 
-// isObserved reports whether the Deployment's status describes its present spec.
+// isObserved reports whether the Deployment's status describes its current spec.
 func isObserved(d *appsv1.Deployment) bool {
 	return d != nil && d.Status.ObservedGeneration >= d.Generation
 }
 
-// hasTimedOut reports whether the rollout of the Deployment's present spec has made no progress for too long.
+// hasTimedOut reports whether the rollout of the Deployment's current spec has made no progress for too long.
 func hasTimedOut(d *appsv1.Deployment) bool {
 	return isObserved(d) && condition(d, appsv1.DeploymentProgressing).Reason == v1alpha1.ReasonProgressDeadlineExceeded
 }
 
-// isComplete reports whether all Pods of a Deployment are available and up to date, and there are as many as it asks
-// for. As in its status, Pods that are terminating do not count.
+// isComplete reports whether a Deployment has exactly the Pods that it asks for, all available and up to date.
+// Terminating Pods do not count, as in its status.
 func isComplete(d *appsv1.Deployment) bool {
 	s := d.Status
 	return isObserved(d) && s.Replicas == replicas(d) && s.UpdatedReplicas == replicas(d) && s.AvailableReplicas == replicas(d)
 }
 
-// updated returns how many Pods are made from the present template.
+// updated returns how many Pods are made from the current template.
 func updated(d *appsv1.Deployment) int32 {
 	if !isObserved(d) {
 		return 0
@@ -211,8 +211,8 @@ func updated(d *appsv1.Deployment) int32 {
 	return d.Status.UpdatedReplicas
 }
 
-// untilPodsShow returns how long to wait for the cache of Pods at most, so that a Ready Icecream lists its nodes: until
-// a minute after the Deployment last made progress or Ready became False, whichever came last.
+// untilPodsShow returns how long to wait for the cache to show all Pods, so that a Ready Icecream lists its nodes. The
+// wait ends a minute after the Deployment's latest progress, or after Ready became False if that was later.
 func (o Observed) untilPodsShow(nodes []v1alpha1.IcecreamNode) time.Duration {
 	d := o.Own()
 	var placed, ready int32
@@ -242,7 +242,7 @@ func condition(d *appsv1.Deployment, of appsv1.DeploymentConditionType) appsv1.D
 	return appsv1.DeploymentCondition{}
 }
 
-// available describes the progress of the Deployment.
+// available says how many Pods are available and up to date.
 func (o Observed) available() string {
 	d := o.Own()
 	switch {
@@ -255,11 +255,11 @@ func (o Observed) available() string {
 	}
 }
 
-// Event is one to be recorded about an Icecream; the zero value is none.
+// Event is a Kubernetes event about an Icecream; the zero value means none.
 type Event struct{ Type, Reason, Message string }
 
-// WriteEvent returns what to record about a write of the Deployment, which was live before and is stored now. isWhole
-// says whether more than the replicas was written.
+// WriteEvent returns the event for a write that the API server answered with stored. isWhole is false if only the
+// replicas were written.
 func (o Observed) WriteEvent(stored *appsv1.Deployment, isWhole bool) Event {
 	e := Event{Type: corev1.EventTypeNormal}
 	switch {
@@ -283,8 +283,8 @@ func (o Observed) WriteEvent(stored *appsv1.Deployment, isWhole bool) Event {
 	return e
 }
 
-// StatusEvent returns the event of a change of the status: a problem, other nodes, or that the Icecream is Ready. A
-// problem has one event, however long it lasts and however its message changes.
+// StatusEvent returns the event for a change of the status: a problem, a new placement, or that the Icecream is Ready.
+// While the generation and the reason stay the same, a problem has one event.
 func StatusEvent(before, s v1alpha1.IcecreamStatus) Event {
 	isNew := before.ObservedGeneration != s.ObservedGeneration
 	was, is := ReadyOf(before), ReadyOf(s)
@@ -298,14 +298,14 @@ func StatusEvent(before, s v1alpha1.IcecreamStatus) Event {
 		return Event{corev1.EventTypeWarning, is.Reason, is.Message}
 	case is.Status == metav1.ConditionTrue && (isNew || was.Status != metav1.ConditionTrue):
 		return Event{corev1.EventTypeNormal, v1alpha1.ReasonSynced, strings.TrimPrefix(placement+"; "+synced, "; ")}
-	case HasMoved(before, s) && placement != "" && is.Reason != v1alpha1.ReasonProgressing: // The event at its end lists all nodes.
+	case HasMoved(before, s) && placement != "" && is.Reason != v1alpha1.ReasonProgressing: // An event at the end lists all nodes.
 		return Event{corev1.EventTypeNormal, v1alpha1.ReasonScheduled, placement}
 	default:
 		return Event{}
 	}
 }
 
-// ReadyOf returns the Ready condition of a status; one that is Unknown if there is none yet.
+// ReadyOf returns the Ready condition of a status, or an Unknown one if there is none.
 func ReadyOf(s v1alpha1.IcecreamStatus) metav1.Condition {
 	if ready := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionReady); ready != nil {
 		return *ready
@@ -313,7 +313,7 @@ func ReadyOf(s v1alpha1.IcecreamStatus) metav1.Condition {
 	return metav1.Condition{Status: metav1.ConditionUnknown}
 }
 
-// HasTurned reports whether one of the conditions has another status or reason.
+// HasTurned reports whether a condition has a new status or reason.
 func HasTurned(before, after v1alpha1.IcecreamStatus) bool {
 	return slices.ContainsFunc(after.Conditions, func(is metav1.Condition) bool {
 		was := meta.FindStatusCondition(before.Conditions, is.Type)
@@ -326,18 +326,18 @@ func HasMoved(before, after v1alpha1.IcecreamStatus) bool {
 	return !slices.EqualFunc(before.Nodes, after.Nodes, func(a, b v1alpha1.IcecreamNode) bool { return a.Name == b.Name && a.Pods == b.Pods })
 }
 
-// isWarning reports whether a reason deserves a Warning before the Icecream is Stalled by it.
+// isWarning reports whether a reason deserves a Warning even before the Icecream is Stalled.
 func isWarning(reason string) bool {
 	switch reason {
 	case v1alpha1.ReasonAvailable, v1alpha1.ReasonProgressing, v1alpha1.ReasonPodNotReady, v1alpha1.ReasonDeploymentTerminating,
-		v1alpha1.ReasonDeploymentAltered: // which somebody wants
+		v1alpha1.ReasonDeploymentAltered: // intended by an administrator
 		return false
 	}
 	return true
 }
 
-// oneLine joins what say returns about each node as long as that stays within limit, and then
-// adds how many nodes were left out.
+// oneLine joins the words about each node, up to limit bytes but at least those about the first, and says how many
+// nodes are left out.
 func oneLine(nodes []v1alpha1.IcecreamNode, limit int, say func(v1alpha1.IcecreamNode) string) string {
 	var said []string
 	length := 0

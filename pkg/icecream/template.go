@@ -1,4 +1,4 @@
-// What else the Pods need: spec.template, merged over the controller's own template.
+// spec.template, merged over the controller's own template of Pods.
 
 package icecream
 
@@ -22,11 +22,12 @@ import (
 
 const (
 	maxTemplate = 64 << 10 // bytes of spec.template
-	maxUnknown  = 10       // unknown fields that an error names
+	maxUnknown  = 10       // unknown fields named by an error
 )
 
-// addTemplate merges a part of a Pod template over ours: maps key by key, and the container icecream over our container.
-// Any other list replaces ours. Nulls, empty lists and empty maps change nothing. After an error, pods is undefined.
+// addTemplate merges part over our template: maps key by key, and the container icecream over our container. Other
+// containers are added. Any other list replaces ours. Nulls, empty lists and empty maps change nothing. After an error,
+// pods is undefined.
 func addTemplate(pods *corev1ac.PodTemplateSpecApplyConfiguration, part *runtime.RawExtension) error {
 	if part == nil {
 		return nil
@@ -61,9 +62,9 @@ func addTemplate(pods *corev1ac.PodTemplateSpecApplyConfiguration, part *runtime
 		case ptr.Deref(c.Name, "") != containerName:
 			containers = append(containers, c)
 		case isMerged:
-			return fmt.Errorf("%s.name: %q is there twice", path, containerName)
+			return fmt.Errorf("%s.name: duplicate %q", path, containerName)
 		case c.Image != nil || c.Resources != nil:
-			return fmt.Errorf("%s: the image and the resources of the container %s are in spec.image and spec.resources", path, containerName)
+			return fmt.Errorf("%s: set the image and the resources of container %s in spec.image and spec.resources", path, containerName)
 		default:
 			isMerged = true
 			if err := overlay(&containers[0], &c); err != nil {
@@ -77,17 +78,17 @@ func addTemplate(pods *corev1ac.PodTemplateSpecApplyConfiguration, part *runtime
 	return err
 }
 
-// overlay sets in base what over sets.
+// overlay sets the fields of base that are set in over.
 func overlay[T any](base, over *T) error {
 	set, err := json.Marshal(over)
 	if err != nil {
 		return err
 	}
-	return json.Unmarshal(set, base) // keeps what set does not have
+	return json.Unmarshal(set, base) // leaves other fields as they are
 }
 
-// setDependent sets fields that the API server derives from others when it creates an object. It would not change them
-// when the others change: see kubernetes/kubernetes#72519 and #108208.
+// setDependent defaults fields from other fields, as the API server does when it creates an object. The API server does
+// not change them when the others change later: see kubernetes/kubernetes#72519 and #108208.
 func setDependent(pods *corev1ac.PodSpecApplyConfiguration) {
 	pods.ServiceAccountName = cmp.Or(pods.ServiceAccountName, pods.DeprecatedServiceAccount)
 	pods.DeprecatedServiceAccount = pods.ServiceAccountName
@@ -100,8 +101,8 @@ func setDependent(pods *corev1ac.PodSpecApplyConfiguration) {
 	}
 }
 
-// pullPolicy returns the API server's default for an image: one with the tag latest, or without tag and digest, may
-// change.
+// pullPolicy returns the API server's default: Always for an image with the tag latest, or with neither tag nor digest;
+// otherwise IfNotPresent.
 func pullPolicy(image string) corev1.PullPolicy {
 	name, _, isPinned := strings.Cut(image, "@")
 	_, tag, isTagged := strings.Cut(name[strings.LastIndex(name, "/")+1:], ":")
