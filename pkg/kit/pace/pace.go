@@ -1,12 +1,12 @@
 // Package pace decides when a write can be repeated and when a status can be reported again. It remembers the last
 // write and the last report of each object.
 //
-// A new wish is written at once. The same wish comes again because the API server refused it, or because somebody
-// reverted it. It then waits after each write, 1 s at first and twice as long each time, up to 5 minutes. The count
-// restarts when a refusal follows an accepted write or the reverse, and after ten quiet minutes.
+// A new wish is written at once. It is written again if the API server refused it, or if someone reverted it: after 1 s
+// at first, then after pauses that double up to 5 minutes. The pauses start over after ten minutes without a write, and
+// when a refusal follows an accepted write or the reverse.
 //
-// A write that failed otherwise, because the server or the connection failed, is not paced here: that
-// is the loop's back-off (see package worker). The record only shows since when writes fail.
+// Writes that failed because of the server or the connection are not paced here: the loop backs off (see package
+// worker). They are remembered only to know how long writes have failed.
 package pace
 
 import (
@@ -23,9 +23,9 @@ import (
 const (
 	firstPause   = time.Second
 	longestPause = 5 * time.Minute
-	quiet        = 2 * longestPause // ends the count
-	contested    = 4                // writes in a row
-	patience     = 10 * time.Second // before failures that are not refusals are reported
+	quiet        = 2 * longestPause // without a write; then the pauses start over
+	contested    = 4                // accepted writes in a row
+	patience     = 10 * time.Second // before failures other than refusals are reported
 	reportPeriod = 2 * time.Second
 )
 
@@ -35,18 +35,17 @@ type Wish struct {
 	Scale  int32  // a number that changes alone, often by an autoscaler; 0 for kinds without one
 }
 
-// Attempt is the last write for an object, and what came of it. The zero value means that this process
-// has written nothing.
+// Attempt is the last write for an object, and its outcome. The zero value stands for no write.
 type Attempt struct {
 	Wish    Wish
 	Failure error     // why nothing was stored, at most 1 kB; nil if something was
-	Count   int       // how often in a row the same wish had the same outcome
-	Since   time.Time // of the first of these
-	At      time.Time // of the last
+	Count   int       // how many writes in a row had this wish and outcome
+	Since   time.Time // when the first of them was
+	At      time.Time // when the last of them was
 }
 
-// Then returns the attempt that follows a: a write of wish that failed with failure, or was stored if that is nil.
-// Another scale does not restart the count of failures: an autoscaler would undo the back-off.
+// Then returns the attempt after a: a write of wish that failed with failure, or was stored if failure is nil. A new
+// scale does not restart the count of failures, or an autoscaler would undo the back-off.
 func (a Attempt) Then(wish Wish, failure error, now time.Time) Attempt {
 	next := Attempt{Wish: wish, Failure: response.Brief(failure), Count: 1, Since: now, At: now}
 	isAgain := a.Wish == wish || failure != nil && a.Wish.Digest == wish.Digest
@@ -59,7 +58,7 @@ func (a Attempt) Then(wish Wish, failure error, now time.Time) Attempt {
 	return next
 }
 
-// Wait returns how long to wait before that wish is written.
+// Wait returns how long to wait before wish is written.
 func (a Attempt) Wait(wish Wish, now time.Time) time.Duration {
 	if a.Count == 0 || a.Wish != wish || a.outcome() == failed {
 		return 0
@@ -68,7 +67,7 @@ func (a Attempt) Wait(wish Wish, now time.Time) time.Duration {
 	return min(pause, max(0, a.At.Add(pause).Sub(now))) // also if the clock was set back
 }
 
-// pauseAfter returns how long to wait after so many writes in a row.
+// pauseAfter returns the pause after count writes in a row.
 func pauseAfter(count int) time.Duration {
 	if doublings := count - 1; doublings < 9 {
 		return min(longestPause, firstPause<<doublings)
@@ -76,9 +75,9 @@ func pauseAfter(count int) time.Duration {
 	return longestPause
 }
 
-// IsContested reports whether somebody keeps reverting the wish: it was written at least four times in a row, and it is
-// reverted again or was written within the last minute. quietAfter is what is left of that minute.
-func (a Attempt) IsContested(isReverted bool, now time.Time) (is bool, quietAfter time.Duration) {
+// IsContested reports whether someone keeps reverting the wish: it was written at least four times in a row, and is
+// reverted again, or was written less than a minute ago. quietAfter is the rest of that minute.
+func (a Attempt) IsContested(isReverted bool, now time.Time) (isContested bool, quietAfter time.Duration) {
 	if a.Count < contested || a.outcome() != accepted {
 		return false, 0
 	}
@@ -92,7 +91,6 @@ func (a Attempt) IsWorthTelling() bool {
 	return a.outcome() == refused || a.outcome() == failed && a.At.Sub(a.Since) >= patience
 }
 
-// outcome is what comes of a write.
 type outcome int
 
 const (
@@ -112,36 +110,36 @@ func (a Attempt) outcome() outcome {
 	}
 }
 
-// Attempts has the last attempt for each object. It is safe for concurrent use.
+// Attempts remembers the last write and the last report of each object. It is safe for concurrent use.
 type Attempts struct{ records sync.Map } // record by name
 
 type record struct {
 	uid      types.UID
 	attempt  Attempt
-	reported time.Time // when its status was written last
-	refusals int       // how often in a row that was refused
-	told     string    // what was told of that, if it was refused
+	reported time.Time // when its status was last written, or refused
+	refusals int       // how often in a row its status was refused
+	oldNews  string    // the news of the refused status
 }
 
-// Last returns the last attempt for an object. For another object of the same name, there was none.
+// Last returns the last attempt for an object. An object with another UID has none.
 func (a *Attempts) Last(of metav1.Object) Attempt { return a.record(of).attempt }
 
-// Settle notes that nothing is left to write for an object. So a failure that is past counts no more.
+// Settle notes that nothing is left to write for an object, and forgets a failure.
 func (a *Attempts) Settle(of metav1.Object) {
 	if r := a.record(of); r.attempt.Failure != nil {
 		a.Note(of, Attempt{})
 	}
 }
 
-// Note notes the last attempt for an object.
+// Note remembers the last attempt for an object.
 func (a *Attempts) Note(of metav1.Object, last Attempt) {
 	r := a.record(of)
 	r.attempt = last
 	a.records.Store(cache.MetaObjectToName(of), r)
 }
 
-// ReportAfter returns how long a report about an object has to wait: until two seconds after the last one, unless it is
-// urgent and the last one was not refused.
+// ReportAfter returns how long a report about an object must wait: 0 if it is urgent and the last report was accepted,
+// otherwise until two seconds after that one.
 func (a *Attempts) ReportAfter(of metav1.Object, isUrgent bool, now time.Time) time.Duration {
 	r := a.record(of)
 	if isUrgent && r.refusals == 0 {
@@ -150,16 +148,16 @@ func (a *Attempts) ReportAfter(of metav1.Object, isUrgent bool, now time.Time) t
 	return min(reportPeriod, max(0, r.reported.Add(reportPeriod).Sub(now)))
 }
 
-// NoteReport notes that the status of an object was written, or refused. isNew is false if it is refused with the same
-// news, such as the reason of an event, as the last time. A report that is refused is to be tried again after that time:
-// 1 s at first, and twice as long each time, up to 5 minutes.
+// NoteReport notes that a report was written, or refused. isNew is false if the last report was refused, too, and had
+// the same news, such as the reason of an event. again is when to retry a refused report: after 1 s, then twice as long
+// each time, up to 5 minutes.
 func (a *Attempts) NoteReport(of metav1.Object, refusal error, news string, now time.Time) (isNew bool, again time.Duration) {
 	r := a.record(of)
-	isNew = refusal == nil || r.told != news
+	isNew = refusal == nil || r.oldNews != news
 	if refusal == nil {
-		r.refusals, r.told = 0, ""
+		r.refusals, r.oldNews = 0, ""
 	} else {
-		r.refusals, r.told = r.refusals+1, news
+		r.refusals, r.oldNews = r.refusals+1, news
 		again = pauseAfter(r.refusals)
 	}
 	r.reported = now
@@ -167,7 +165,7 @@ func (a *Attempts) NoteReport(of metav1.Object, refusal error, news string, now 
 	return isNew, again
 }
 
-// Forget drops what is remembered of an object that is gone.
+// Forget drops everything about an object that is gone.
 func (a *Attempts) Forget(name cache.ObjectName) { a.records.Delete(name) }
 
 func (a *Attempts) record(of metav1.Object) record {
@@ -177,7 +175,7 @@ func (a *Attempts) record(of metav1.Object) record {
 	return record{uid: of.GetUID()}
 }
 
-// Sooner returns the shorter of two delays after which to look at an object again. 0 means never.
+// Sooner returns the shorter of two delays until the next look at an object. 0 means never.
 func Sooner(a, b time.Duration) time.Duration {
 	if a == 0 || b == 0 {
 		return max(a, b)
