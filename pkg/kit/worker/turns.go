@@ -5,8 +5,8 @@ import (
 	"k8s.io/client-go/util/workqueue"
 )
 
-// turns is the order of a work queue: namespaces take turns, and the names of each keep their
-// order. Names without a namespace are one of the namespaces.
+// turns is the order of a work queue: namespaces take turns, and the names of each keep their order. Objects without a
+// namespace share a turn.
 type turns struct {
 	next   workqueue.Queue[string] // the namespaces in names
 	names  map[string]workqueue.Queue[cache.ObjectName]

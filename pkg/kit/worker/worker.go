@@ -19,8 +19,8 @@
 // The back-off of an object doubles from 5 ms to one minute and ends when a sync is done. A
 // retry waits as long as the API server asks (Retry-After), but no longer than a minute:
 // webhooks can ask, too. As in every Kubernetes controller, an event syncs an object at
-// once, whatever its back-off. A controller that must not repeat a request at once
-// remembers that itself.
+// once, whatever its back-off. A controller that must not repeat a request at once paces
+// itself: see package pace.
 package worker
 
 import (
@@ -57,7 +57,7 @@ const (
 	syncTimeout = 2 * time.Minute
 	// finishTimeout is how long a running sync may continue after the loop was told to stop.
 	finishTimeout = 5 * time.Second
-	// ignoreTimeout is how long a sync may run on after its context has ended.
+	// ignoreTimeout is how much longer Run waits for a sync that ignores the end of its context.
 	ignoreTimeout = time.Second
 	// maxReport limits a reported error, in bytes. It has room for the stack of a panic.
 	maxReport = 8 << 10
@@ -92,8 +92,8 @@ type marked struct {
 
 func (m *marked) Unwrap() error { return m.error }
 
-// resultOf returns what a sync with this error counts as. The outermost mark decides. A mark
-// or a conflict that is one of several joined errors does not count for the others.
+// resultOf returns what a sync with this error counts as. The outermost mark decides. Joined errors are not searched: a
+// mark or a conflict among them says nothing about the others.
 func resultOf(err error) metrics.Result {
 	if err == nil {
 		return metrics.Synced
@@ -122,7 +122,7 @@ type Loop struct {
 	ready   []cache.DoneChecker
 
 	mu      sync.Mutex
-	running map[cache.ObjectName]time.Time // since when
+	running map[cache.ObjectName]time.Time // when each sync began
 }
 
 // New returns a loop that does nothing until Run. name appears in its logs and errors and
@@ -151,17 +151,15 @@ func (l *Loop) Add(name cache.ObjectName) { l.queue().Add(name) }
 // object, the first to end counts.
 func (l *Loop) AddAfter(name cache.ObjectName, after time.Duration) { l.queue().AddAfter(name, after) }
 
-// WaitFor makes Run wait until all of these are done. Pass the checkers of event handlers'
-// registrations: an informer has synced before its handlers have been called. Package manager
-// passes those of informers. Call WaitFor before Run.
+// WaitFor makes Run wait until all of these are done. Call it before Run. Pass the checkers of event handlers: an
+// informer has synced before its handlers have been called. Package manager passes the checkers of informers.
 func (l *Loop) WaitFor(ready ...cache.DoneChecker) { l.ready = append(l.ready, ready...) }
 
-// Run waits for what [Loop.WaitFor] was given, and then runs that many workers until ctx
-// ends. Then no further sync begins, and Run returns nil after the last running one. These
-// have five seconds to finish, because the API server can carry out a request whose response
-// nobody waits for. Run does not wait for a sync that ignores the end of its context. An error
-// means that nothing was synced: ctx ended before everything was ready, or something was not
-// ready within five minutes. A Loop runs only once.
+// Run waits for what [Loop.WaitFor] was given, and then runs workers until ctx ends. After that no sync begins, and Run
+// returns nil when the running syncs have ended. They have five seconds to finish, because the API server can carry out
+// a request whose response nobody waits for. Run does not wait for a sync that ignores the end of its context. An error
+// means that nothing was synced: ctx ended before everything was ready, or something was not ready within five minutes.
+// A Loop runs only once.
 func (l *Loop) Run(ctx context.Context, workers int) error {
 	defer l.queue().ShutDown()
 	logger := klog.LoggerWithName(klog.FromContext(ctx), l.name)
@@ -260,8 +258,8 @@ func (l *Loop) next(ctx, syncing context.Context) bool {
 	return true
 }
 
-// retryAfter returns for how long the API server asks not to repeat the request. Priority
-// and fairness says so in a header that the clients do not see, and means at least a second.
+// retryAfter returns how long the API server asks clients to wait before they repeat the request: for a 429 at least a
+// second, because priority and fairness asks in a header that the clients do not see.
 func retryAfter(err error) time.Duration {
 	seconds, _ := apierrors.SuggestsClientDelay(err)
 	if apierrors.IsTooManyRequests(err) {
@@ -270,7 +268,7 @@ func retryAfter(err error) time.Duration {
 	return time.Duration(seconds) * time.Second
 }
 
-// clipped returns an error for the log. The API server can quote the whole of what it refuses.
+// clipped returns an error for the log. The API server can quote all of what it refuses.
 func clipped(err error) error { return errors.New(text.Clip(err.Error(), maxReport)) }
 
 // attempt calls Sync and classifies the result. If Sync panics, the error contains the stack.
@@ -319,8 +317,8 @@ func Follow[T cache.Object](f func(T)) cache.TypedResourceEventHandlerFuncs[T] {
 	}
 }
 
-// FollowBoth is [Follow] for objects that can concern others after a change than before it: f
-// is called with an updated object as it was, too.
+// FollowBoth is [Follow], but calls f with both versions of an updated object, for objects that a change can move from
+// one owner to another.
 func FollowBoth[T cache.Object](f func(T)) cache.TypedResourceEventHandlerFuncs[T] {
 	handlers := Follow(f)
 	handlers.UpdateFunc = func(before, after T) { f(before); f(after) }
