@@ -1,4 +1,4 @@
-// Package podproblem finds why a Pod is not ready. It looks at the Pod and the time alone.
+// Package podproblem finds out why a Pod is not ready. It looks only at the Pod and the time.
 //
 // A problem has the same reason for as long as its cause lasts, whatever states a kubelet moves the
 // container through meanwhile: ErrImagePull and ImagePullBackOff are one problem, and so are a crash,
@@ -22,7 +22,7 @@ import (
 // The reasons of problems.
 const (
 	ContainerError  = "ContainerError"   // a container cannot be made or started
-	CrashLoop       = "CrashLoopBackOff" // a container keeps ending
+	CrashLoop       = "CrashLoopBackOff" // a container has crashed, or keeps exiting
 	ImagePullFailed = "ImagePullBackOff" // a container's image cannot be pulled
 	Unschedulable   = "Unschedulable"    // there is no node for the Pod, or the scheduler fails to look for one
 	Failed          = "PodFailed"        // the Pod has failed for good: its node has rejected or evicted it
@@ -34,20 +34,19 @@ func Reasons() []string {
 	return []string{ContainerError, CrashLoop, ImagePullFailed, Unschedulable, Failed, NotReady}
 }
 
-// minute is how long a container must run after a crash to be well, how long a Pod can take to become ready, and how
-// long a Pod that has failed for good still counts, although its ReplicaSet replaces it.
+// A container that has crashed is well after it has run for a minute. A Pod can take a minute to become ready. A Pod
+// that has failed for good counts for a minute, even though its ReplicaSet replaces it.
 const minute = time.Minute
 
-// Problem is why a Pod is not well; the zero value if it is, or if it is too early to say.
+// Problem is why a Pod is not well. Reason is empty if it is, or if it is too early to say.
 type Problem struct {
-	Reason       string // one of the constants; empty if there is none
+	Reason       string // one of the constants, or empty
 	Message      string // a sentence that names the Pod, at most 1 kB
 	Since        time.Time
-	RecheckAfter time.Duration // after which the answer changes even if the Pod does not; 0: never
+	RecheckAfter time.Duration // after which the answer can change even if the Pod does not; 0 is never
 }
 
-// Of returns the problem of a Pod. It looks only at what [Strip] keeps, so the answer is the same
-// before and after.
+// Of returns the problem of a Pod. It looks only at what [Strip] keeps, so a stripped Pod has the same problem.
 func Of(pod *corev1.Pod, now time.Time) Problem {
 	kept := &corev1.Pod{ObjectMeta: pod.ObjectMeta}
 	Strip(pod, kept)
@@ -93,7 +92,7 @@ func judge(pod *corev1.Pod, now time.Time) Problem {
 	return p
 }
 
-// unschedulableReasons are the reasons for which the scheduler has found no node. A scheduling gate is none.
+// unschedulableReasons mean that the scheduler has found no node. A scheduling gate has another reason.
 var unschedulableReasons = []string{corev1.PodReasonUnschedulable, corev1.PodReasonSchedulerError}
 
 // IsReady reports whether a Pod is ready.
@@ -101,15 +100,14 @@ func IsReady(pod *corev1.Pod) bool {
 	return is(condition(pod, corev1.PodReady), corev1.ConditionTrue)
 }
 
-// readySince returns since when a Pod has been ready, or has not been: one that never was, since its
-// creation.
+// readySince returns when the condition Ready last changed, or when the Pod was created if it has none.
 func readySince(pod *corev1.Pod) time.Time {
 	ready := cmp.Or(condition(pod, corev1.PodReady), &corev1.PodCondition{})
 	return cmp.Or(ready.LastTransitionTime, pod.CreationTimestamp).Time
 }
 
-// leftOfMinute returns how much is left of the minute that began at since. If since is so far in the future that the
-// node's clock must be wrong, the minute is over.
+// leftOfMinute returns the time left until a minute after since. It is 0 if since is so far in the future that the
+// node's clock must be wrong.
 func leftOfMinute(since, now time.Time) time.Duration {
 	if left := since.Add(minute).Sub(now); left <= 2*minute {
 		return max(0, left)
@@ -117,7 +115,7 @@ func leftOfMinute(since, now time.Time) time.Duration {
 	return 0
 }
 
-// The most that a cache keeps of a Pod's texts, in bytes, and of its containers that run after a crash.
+// The most that Strip keeps: bytes of a text, and containers that run again after a crash.
 const (
 	maxMessage  = 1024
 	maxImage    = 512
@@ -125,30 +123,30 @@ const (
 	maxSettling = 4
 )
 
-// Strip sets on to what [Of] and [IsReady] read of a Pod's spec and status at any time, and its phase,
-// for caches of many Pods. However large the Pod is, that is a few kilobytes. Of the metadata, they
-// read name, creation and deletion timestamps, and finalizers.
-func Strip(pod, on *corev1.Pod) {
-	on.Spec = corev1.PodSpec{NodeName: pod.Spec.NodeName}
-	on.Status = corev1.PodStatus{Phase: pod.Status.Phase, Reason: brief(pod.Status.Reason), Message: clip(pod.Status.Message)}
+// Strip copies from pod to kept, for a cache of many Pods, what [Of] and [IsReady] read of its spec and status, now or
+// later, and its node and phase: a few kilobytes, however large the Pod is. Of the metadata, they read the name, the
+// timestamps of creation and deletion, and the finalizers.
+func Strip(pod, kept *corev1.Pod) {
+	kept.Spec = corev1.PodSpec{NodeName: pod.Spec.NodeName}
+	kept.Status = corev1.PodStatus{Phase: pod.Status.Phase, Reason: brief(pod.Status.Reason), Message: clip(pod.Status.Message)}
 	keep := []corev1.PodConditionType{corev1.PodReady, corev1.PodScheduled, corev1.PodReadyToStartContainers}
 	if gate := unmet(pod); gate != "" {
-		on.Spec.ReadinessGates = []corev1.PodReadinessGate{{ConditionType: gate}}
+		kept.Spec.ReadinessGates = []corev1.PodReadinessGate{{ConditionType: gate}}
 		keep = append(keep, gate)
 	}
 	for _, kind := range keep {
-		c := condition(pod, kind) // The API server admits any number of one type.
-		if c == nil || condition(on, kind) != nil || kind != corev1.PodReady && is(c, corev1.ConditionTrue) {
+		c := condition(pod, kind) // The API server allows several of one type.
+		if c == nil || condition(kept, kind) != nil || kind != corev1.PodReady && is(c, corev1.ConditionTrue) {
 			continue
 		}
-		on.Status.Conditions = append(on.Status.Conditions, corev1.PodCondition{
+		kept.Status.Conditions = append(kept.Status.Conditions, corev1.PodCondition{
 			Type: c.Type, Status: c.Status, LastTransitionTime: c.LastTransitionTime, Reason: brief(c.Reason), Message: clip(c.Message),
 		})
 	}
 	for _, c := range candidates(pod) {
-		statuses := &on.Status.ContainerStatuses
+		statuses := &kept.Status.ContainerStatuses
 		if isInit(pod, c) {
-			statuses = &on.Status.InitContainerStatuses
+			statuses = &kept.Status.InitContainerStatuses
 		}
 		*statuses = append(*statuses, corev1.ContainerStatus{
 			Name: c.Name, Image: text.Clip(c.Image, maxImage), Ready: c.Ready, Started: c.Started,
@@ -158,7 +156,7 @@ func Strip(pod, on *corev1.Pod) {
 }
 
 // candidates returns the containers that decisive can return, now or later: some that run after a crash, the first that
-// is not ready, and the first that has failed. Those after it do not matter.
+// is not ready, and the first that has failed. Containers after a failed one do not matter.
 func candidates(pod *corev1.Pod) (kept []*corev1.ContainerStatus) {
 	settling, hasUnready := 0, false
 	for c := range containers(pod) {
@@ -229,7 +227,7 @@ func is(c *corev1.PodCondition, status corev1.ConditionStatus) bool {
 // decisive returns the first container that has failed, and how; settles is how much longer a crash counts if the
 // container runs again. If none has failed, it returns the first container that is not ready, or nil. A kubelet calls
 // an init container ready when it has succeeded, and a sidecar when it has started.
-func decisive(pod *corev1.Pod, now time.Time) (unready *corev1.ContainerStatus, failure string, settles time.Duration) {
+func decisive(pod *corev1.Pod, now time.Time) (container *corev1.ContainerStatus, failure string, settles time.Duration) {
 	for c := range containers(pod) {
 		if failure = failureOf(c); failure != "" {
 			return c, failure, 0
@@ -239,25 +237,25 @@ func decisive(pod *corev1.Pod, now time.Time) (unready *corev1.ContainerStatus, 
 				return c, CrashLoop, settles
 			}
 		}
-		if unready == nil && !c.Ready {
-			unready = c
+		if container == nil && !c.Ready {
+			container = c
 		}
 	}
-	return unready, "", 0
+	return container, "", 0
 }
 
-// runsAfterCrash reports whether a container runs again after it ended with an error. If only the start had failed, it
+// runsAfterCrash reports whether a container runs again after it ended with an error. If only its start had failed, it
 // is well once it runs.
 func runsAfterCrash(c *corev1.ContainerStatus) bool {
 	ended := c.LastTerminationState.Terminated
 	return c.State.Running != nil && ended != nil && ended.ExitCode != 0 && !isUnstarted(ended)
 }
 
-// failureOf returns what keeps a container from running now; empty if nothing does.
+// failureOf returns the reason that a container does not run now; empty if nothing is wrong.
 //
-// A container that could not be started has a ContainerError, also while its kubelet waits to try again. One whose
-// postStart hook failed was started, so that is a crash. For a container that is created but not started yet, a
-// kubelet gives no reason; then its last end counts.
+// A container that could not be started has a ContainerError, even while its kubelet waits to try again. A container
+// whose postStart hook failed was started, so that is a crash. While a container is created but not started, its
+// kubelet gives no reason, and its last end counts.
 func failureOf(c *corev1.ContainerStatus) string {
 	if c.State.Terminated != nil && c.State.Terminated.ExitCode == 0 || c.State.Terminated == nil && c.State.Waiting == nil {
 		return ""
@@ -303,7 +301,7 @@ func waitingOf(c *corev1.ContainerStatus) corev1.ContainerStateWaiting {
 	return *c.State.Waiting
 }
 
-// messageOf says what has failed, if possible in the same words in every state of one failure.
+// messageOf says what has failed, if possible in the same words for as long as the failure lasts.
 func messageOf(c *corev1.ContainerStatus) string {
 	ended, waiting := lastEnd(c), waitingOf(c)
 	switch failure := failureOf(c); {
@@ -349,7 +347,7 @@ func waitsFor(pod *corev1.Pod, scheduled *corev1.PodCondition, container *corev1
 	}
 }
 
-// stateOf says what an unready container that has not failed does.
+// stateOf describes a container that is not ready but has not failed.
 func stateOf(c *corev1.ContainerStatus) string {
 	switch {
 	case c.State.Running != nil && c.Started != nil && !*c.Started:
@@ -363,7 +361,7 @@ func stateOf(c *corev1.ContainerStatus) string {
 	}
 }
 
-// heldBy says what keeps a Pod whose grace period is over.
+// heldBy says why a Pod still exists after its grace period.
 func heldBy(pod *corev1.Pod) string {
 	if len(pod.Finalizers) == 0 {
 		return "its node may be lost"
@@ -381,10 +379,10 @@ func unmet(pod *corev1.Pod) corev1.PodConditionType {
 	return ""
 }
 
-// backOff matches what a kubelet that backs off puts before the error that it quotes.
+// backOff matches the words before the error that a kubelet quotes while it backs off.
 var backOff = regexp.MustCompile(`^Back-off pulling image ".*?"(?:: \w+: )?`)
 
-// colon returns a text behind a colon; nothing if there is no text.
+// colon puts a colon before a text, unless the text is empty.
 func colon(s string) string {
 	if s == "" {
 		return ""
@@ -392,5 +390,5 @@ func colon(s string) string {
 	return ": " + s
 }
 
-// oneLine returns a text of several lines as one.
+// oneLine joins the lines of a text.
 func oneLine(message string) string { return strings.Join(strings.Fields(message), " ") }
