@@ -11,9 +11,8 @@
 //		return 0, worker.Deferred(err)
 //	}
 //
-// The methods have the names that they have in kube-controller-manager's
-// pkg/controller/util/consistency. The package only compares resource versions, and sends
-// no requests.
+// The methods are named as in kube-controller-manager's pkg/controller/util/consistency. The
+// package only compares resource versions, and sends no requests.
 package consistency
 
 import (
@@ -63,9 +62,8 @@ func New(caches map[schema.GroupResource]Seen) *Store {
 }
 
 // WroteAt records a write on behalf of owner, by the resource version in the API server's
-// response. The response to a write that changed nothing contains the version that the
-// object already had, which can be recorded, too. New must have been given the cache of the
-// resource.
+// response. A write that changed nothing can be recorded, too: its response contains the
+// version that the object already had. resource must be one that was given to New.
 func (s *Store) WroteAt(owner cache.ObjectName, resource schema.GroupResource, resourceVersion string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -79,8 +77,8 @@ func (s *Store) WroteAt(owner cache.ObjectName, resource schema.GroupResource, r
 }
 
 // EnsureReady returns nil if the caches show every write that is recorded for owner.
-// Otherwise the error names, for each cache that lags, its resource version and that of
-// the write. Call it before you read from the caches.
+// Otherwise the error names the caches that lag, with the resource versions of cache and
+// write. Call it before you read from the caches.
 func (s *Store) EnsureReady(owner cache.ObjectName) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
