@@ -30,12 +30,13 @@ import (
 	"nicoleh.io/k8s-controller/pkg/kit/worker"
 )
 
-// Controller gives each Database its StatefulSet and reports what became of it. The steps of a sync are
+// Controller keeps a StatefulSet for each Database, and reports its progress in the Database's status. The steps of a
+// sync are
 //
 //	ensure caches ready → observe → Decide → act → Status → report
 //
-// Decide and Status are pure, and contain all rules. The controller writes StatefulSets, the status of Databases, and
-// events. It never writes the spec of a Database, or a StatefulSet that is not its own.
+// Decide and Status contain all rules, and are pure. The controller writes StatefulSets, the status of Databases, and
+// events. It never writes the spec of a Database, or anyone else's StatefulSet.
 type Controller struct {
 	*worker.Loop
 
@@ -46,7 +47,7 @@ type Controller struct {
 	databases    listers.DatabaseLister
 	statefulSets appslisters.StatefulSetLister
 	writes       *consistency.Store // what the caches must show before the next sync
-	attempts     pace.Attempts      // the last write for each Database: one that is refused or reverted is not repeated at once
+	attempts     pace.Attempts      // the last write for each Database
 }
 
 var (
@@ -75,17 +76,17 @@ func NewController(
 		databaseResource:    databases.Informer().GetStore(),
 		statefulSetResource: statefulSets.Informer().GetStore(),
 	})
-	ofDatabases, errDatabases := databases.TypedInformer().AddTypedEventHandler(worker.Follow(func(db *v1alpha1.Database) {
+	databaseHandler, errDatabases := databases.TypedInformer().AddTypedEventHandler(worker.Follow(func(db *v1alpha1.Database) {
 		c.Add(cache.MetaObjectToName(db))
 	}))
 	// Sync the Database with the name of the StatefulSet, even if it does not own the StatefulSet.
-	ofSets, errSets := statefulSets.TypedInformer().AddTypedEventHandler(worker.Follow(func(s *appsv1.StatefulSet) {
+	setHandler, errSets := statefulSets.TypedInformer().AddTypedEventHandler(worker.Follow(func(s *appsv1.StatefulSet) {
 		c.Add(cache.MetaObjectToName(s))
 	}))
 	if err := errors.Join(errDatabases, errSets, statefulSets.Informer().SetTransform(strip)); err != nil {
 		return nil, fmt.Errorf("setting up the informers: %w", err)
 	}
-	c.WaitFor(ofDatabases.HasSyncedChecker(), ofSets.HasSyncedChecker())
+	c.WaitFor(databaseHandler.HasSyncedChecker(), setHandler.HasSyncedChecker())
 	return c, nil
 }
 
@@ -129,8 +130,7 @@ func (c *Controller) sync(ctx context.Context, name cache.ObjectName) (requeueAf
 	return requeueAfter, nil
 }
 
-// observe reads from the caches what there is to know about a Database. If the Database is
-// gone, the result has none.
+// observe reads a Database and its StatefulSet from the caches. o.Database is nil if it is gone.
 func (c *Controller) observe(name cache.ObjectName) (o Observed, err error) {
 	o.Now = time.Now()
 	o.Database, err = c.databases.Databases(name.Namespace).Get(name.Name)
@@ -148,7 +148,7 @@ func (c *Controller) observe(name cache.ObjectName) (o Observed, err error) {
 	return o, err
 }
 
-// act sends the request of a plan and returns what is known then. A refusal is no error: it is reported in the status.
+// act sends the request of a plan and returns the new observation. A refusal is not an error: the status reports it.
 func (c *Controller) act(ctx context.Context, o Observed, plan Plan) (Observed, error) {
 	if o.Live == nil {
 		if err := c.recheckLive(ctx, o.Database); err != nil {
@@ -174,8 +174,8 @@ func (c *Controller) act(ctx context.Context, o Observed, plan Plan) (Observed, 
 	return o, nil
 }
 
-// recheckLive returns an error unless the Database still exists: its StatefulSet may be
-// missing because both were deleted, and the caches may show that in another order.
+// recheckLive reads the Database from the API server, and returns an error if it is gone or being deleted. When a
+// Database and its StatefulSet are deleted, the caches can show first that the StatefulSet is gone.
 func (c *Controller) recheckLive(ctx context.Context, cached *v1alpha1.Database) error {
 	live, err := c.client.DatabaseV1alpha1().Databases(cached.Namespace).Get(ctx, cached.Name, metav1.GetOptions{})
 	switch {
@@ -189,8 +189,8 @@ func (c *Controller) recheckLive(ctx context.Context, cached *v1alpha1.Database)
 	return nil
 }
 
-// report writes the status if it differs from the present one, and then records its event. The UID and the resource
-// version are preconditions, so a stale cache cannot bring back the past.
+// report writes the status if it has changed, and then records an event. The UID and the resource version are
+// preconditions, so an old status never replaces a newer one.
 func (c *Controller) report(ctx context.Context, db *v1alpha1.Database, status v1alpha1.DatabaseStatus) error {
 	if equality.Semantic.DeepEqual(db.Status, status) {
 		return nil

@@ -24,7 +24,7 @@ type Observed struct {
 	// Undecodable says why the spec could not be decoded; empty if it was.
 	Undecodable string
 	Live        *appsv1.StatefulSet // the one with the Database's name, if any; it may have another owner
-	Last        pace.Attempt        // this process's last write of the StatefulSet; a Failure is a refusal
+	Last        pace.Attempt        // this process's last write of the StatefulSet; its Failure is a refusal
 }
 
 // Plan is what should be written for one Database.
@@ -45,7 +45,7 @@ func Decide(o Observed) (plan Plan) {
 		return held(kstatus.Stalled, v1alpha1.ReasonErrResourceExists, "StatefulSet %q already exists and is not managed by this Database", live.Name)
 	case live != nil && live.DeletionTimestamp != nil:
 		return held(kstatus.Reconciling, v1alpha1.ReasonTerminating, "StatefulSet %q is being deleted and will be created again", live.Name)
-	case live != nil && versionOf(live) > db.Spec.Version: // An earlier schema can have admitted it.
+	case live != nil && versionOf(live) > db.Spec.Version: // The schema forbids it, but an earlier schema might not have.
 		return held(kstatus.Stalled, v1alpha1.ReasonInvalidSpec, "Version %d cannot read the files of version %d", db.Spec.Version, versionOf(live))
 	}
 	var err error
@@ -66,7 +66,7 @@ func held(state kstatus.State, reason, format string, args ...any) Plan {
 	return Plan{Held: kstatus.Conclusion{State: state, Reason: reason, Message: fmt.Sprintf(format, args...)}}
 }
 
-// Status returns what to report after the plan was carried out, or while it waits. Live and Last are as they are then.
+// Status returns what to report after a sync. Live and Last are those after the write, if there was one.
 func Status(o Observed, plan Plan) v1alpha1.DatabaseStatus {
 	status := *o.Database.Status.DeepCopy()
 	status.ObservedGeneration = o.Database.Generation
@@ -87,7 +87,7 @@ func conclude(o Observed, plan Plan) kstatus.Conclusion {
 		return kstatus.Conclusion{State: kstatus.Stalled, Reason: v1alpha1.ReasonInvalidSpec, Message: refusal.Error()}
 	case isOpen && refusal != nil:
 		return kstatus.Conclusion{State: kstatus.Reconciling, Reason: v1alpha1.ReasonRefused, Message: refusal.Error()}
-	case plan.Wait > 0: // It was written a moment ago.
+	case plan.Wait > 0: // The same wish was stored a moment ago.
 		return kstatus.Conclusion{State: kstatus.Reconciling, Reason: v1alpha1.ReasonContested, Message: "Somebody else keeps changing the StatefulSet"}
 	case !isRolledOut(o.Live):
 		return kstatus.Conclusion{State: kstatus.Reconciling, Reason: kstatus.Progressing, Message: "Waiting for Pods to become available"}
@@ -95,8 +95,8 @@ func conclude(o Observed, plan Plan) kstatus.Conclusion {
 	return kstatus.Conclusion{State: kstatus.Ready, Reason: v1alpha1.ReasonAvailable, Message: "All Pods are available"}
 }
 
-// EventOf returns the event to record when a status replaces another: one for each new reason of the condition Ready.
-// The type is empty if there is none.
+// EventOf returns the event for a change of the status: one for each new reason of the condition Ready except Progressing.
+// eventType is empty if there is none.
 func EventOf(was, is v1alpha1.DatabaseStatus) (eventType, reason, message string) {
 	before, after := readyOf(was), readyOf(is)
 	switch {

@@ -1,4 +1,4 @@
-// Command database runs Databases in a Kubernetes cluster until it is told to stop. See README.md.
+// Command database is the Database controller. See README.md.
 package main
 
 import (
@@ -27,7 +27,7 @@ func main() {
 	program.Main()
 }
 
-// NewDescriptor returns what a process needs to know to run the controller.
+// NewDescriptor describes the controller to a [manager.Manager].
 func NewDescriptor() manager.Descriptor {
 	return manager.Descriptor{Name: "database", AddToScheme: v1alpha1.Install, New: newController}
 }
@@ -35,7 +35,7 @@ func NewDescriptor() manager.Descriptor {
 // newController makes the controller with its clients and informers.
 func newController(d *manager.Dependencies) (manager.Controller, error) {
 	groupVersion := schema.GroupVersion(v1alpha1.GroupVersion)
-	// An object that cannot be decoded stops no other.
+	// One Database that cannot be decoded must not stop the others.
 	client, err := lenient.ClientsetFor(d.Config, groupVersion, scheme.Scheme, versioned.New)
 	if err != nil {
 		return nil, err
@@ -54,12 +54,12 @@ func newController(d *manager.Dependencies) (manager.Controller, error) {
 		return nil, err
 	}
 	// Not "namespace": Prometheus sets that label to the namespace of this process.
-	metrics.Count("database_objects", "Databases, by their namespace, and status and reason of their Ready condition.",
+	metrics.Count("database_objects", "Databases by namespace, and by status and reason of the Ready condition.",
 		[]string{"database_namespace", "ready", "reason"}, c.count)
 	return c, nil
 }
 
-// count adds up the Databases by their namespace, and status and reason of their Ready condition.
+// count counts the Databases for database_objects.
 func (c *Controller) count(add func(n float64, values ...string)) {
 	type series struct {
 		namespace string
@@ -72,7 +72,7 @@ func (c *Controller) count(add func(n float64, values ...string)) {
 		ready := readyOf(db.Status)
 		counts[series{db.Namespace, ready.Status, ready.Reason}]++
 	}
-	for of, n := range counts {
-		add(n, of.namespace, string(of.ready), of.reason)
+	for s, n := range counts {
+		add(n, s.namespace, string(s.ready), s.reason)
 	}
 }

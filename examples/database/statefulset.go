@@ -43,7 +43,7 @@ func newStatefulSet(db *v1alpha1.Database) *appsv1ac.StatefulSetApplyConfigurati
 			WithServiceName(db.Name).
 			WithSelector(metav1ac.LabelSelector().WithMatchLabels(labelsOf(db))).
 			WithTemplate(corev1ac.PodTemplateSpec().WithLabels(labelsOf(db)).WithSpec(corev1ac.PodSpec().
-				WithNodeSelector(map[string]string{corev1.LabelOSStable: string(corev1.Linux)}). // what follows demands it
+				WithNodeSelector(map[string]string{corev1.LabelOSStable: string(corev1.Linux)}). // for the security contexts
 				WithAutomountServiceAccountToken(false).
 				WithTerminationGracePeriodSeconds(int64(timeout.Seconds())).
 				WithSecurityContext(corev1ac.PodSecurityContext().
@@ -69,7 +69,7 @@ func labelsOf(db *v1alpha1.Database) map[string]string {
 	return map[string]string{labelDatabase: string(db.UID)} // a name can be too long for a label
 }
 
-// strip keeps of a StatefulSet in the cache what Decide and Status read: somebody else can write anything into it.
+// strip drops from a StatefulSet in the cache what Decide and Status do not read and others can make large.
 func strip(obj any) (any, error) {
 	if s, ok := obj.(*appsv1.StatefulSet); ok {
 		s.ManagedFields = patch.OwnEntries(fieldManager, s.ManagedFields)
