@@ -1,6 +1,6 @@
-// Package kit is the map of the kit: what every controller needs and client-go does not have.
-// The kit knows no controller. It imports no other package of this repository, and
-// its tests import only pkg/kittest; the linter enforces that.
+// Package kit is the map of the kit: what every controller needs and client-go lacks. The kit knows no
+// controller: it imports only its own packages and internal ones, and its tests also
+// pkg/kittest. The linter enforces that.
 //
 // # Where to look
 //
@@ -12,8 +12,8 @@
 //     complete program with a tiny controller.
 //   - The loop is [nicoleh.io/k8s-controller/pkg/kit/worker]. Every controller embeds one.
 //   - The rules, which say what to do about an object, are not in the kit. They are pure
-//     functions in a decide.go next to each controller; those of controller.go have a package
-//     of their own.
+//     functions in a decide.go next to each controller. The rules of controller.go are in
+//     pkg/icecream.
 //   - Your controller is a program of its own. docs/write-a-controller.md says what belongs to it.
 //
 // # Packages

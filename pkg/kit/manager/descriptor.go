@@ -17,10 +17,9 @@ import (
 	"nicoleh.io/k8s-controller/pkg/kit/worker"
 )
 
-// Descriptor is what a process needs to know about a controller before it runs it.
+// Descriptor describes a controller to its process.
 type Descriptor struct {
-	// Name is the controller's name in logs and in metrics: a DNS label. No two controllers of a program have
-	// the same.
+	// Name is the controller's name in logs and metrics: a DNS label, and unique in the program.
 	Name string
 	// ClusterWide controllers cannot be restricted to a namespace.
 	ClusterWide bool
@@ -29,11 +28,10 @@ type Descriptor struct {
 	AddToScheme func(*runtime.Scheme) error
 	// AddFlags adds the controller's flags. It may be nil.
 	AddFlags func(*flag.FlagSet)
-	// Validate returns an error of one line that names the flag that is wrong, if any. It
-	// may be nil.
+	// Validate checks the flags. Its error is one line that names the wrong flag. It may be nil.
 	Validate func() error
-	// Confidential says that what the controller reads and writes must not be logged. So its
-	// clients drop the API server's warnings, with which policies and webhooks can quote it.
+	// Confidential keeps what the controller reads and writes out of the log: its clients drop the API server's
+	// warnings, because policies and webhooks can quote objects in them.
 	Confidential bool
 	// New makes the controller and starts nothing. It is called after Validate.
 	New func(*Dependencies) (Controller, error)
@@ -44,7 +42,7 @@ type Descriptor struct {
 type Dependencies struct {
 	// Kube reads and writes built-in types.
 	Kube kubernetes.Interface
-	// Metadata reads and writes metadata alone.
+	// Metadata reads and writes only metadata.
 	Metadata metadata.Interface
 	// Config is for clients of custom resources: see package lenient.
 	Config *rest.Config
@@ -56,26 +54,25 @@ type Dependencies struct {
 	// create and patch events.
 	Recorder record.EventRecorder
 
-	caches []held
+	caches []watched
 	needs  []preflight.Resource
 }
 
-// held is what one informer holds.
-type held struct {
+// watched is a resource and its informer.
+type watched struct {
 	preflight.Resource
 	cache.SharedIndexInformer
 }
 
-// Watch returns informer, of a generated factory, for a controller that reads this resource. Take every
-// informer through Watch, and every lister from what it returns, and do not start factories: the
-// process starts the informer when it leads, and the controller syncs nothing before all of its caches
-// are filled. If one is not filled within five minutes, the process ends with an error that names it.
-// Before that, the process waits until it can list the resource. A metric shows the version of each
-// cache. The informers of a controller start in the order of these calls.
+// Watch registers an informer of a generated factory, and returns it. Take every informer through Watch, and every
+// lister from what it returns, and do not start factories: the process starts the informer when it leads, and the
+// controller syncs nothing before all of its caches are filled. If one is not filled within five minutes, the process
+// ends with an error that names it. Before that, the process waits until it can list the resource. A metric shows the
+// version of each cache. The informers of a controller start in the order of these calls.
 func Watch[I interface {
 	Informer() cache.SharedIndexInformer
 }](d *Dependencies, of preflight.Resource, informer I) I {
-	d.caches = append(d.caches, held{of, informer.Informer()})
+	d.caches = append(d.caches, watched{of, informer.Informer()})
 	return informer
 }
 
@@ -86,9 +83,9 @@ func (d *Dependencies) Need(resource preflight.Resource) { d.needs = append(d.ne
 // filled. The process calls it when it leads. The result returns once the informers have ended, after ctx.
 func (d *Dependencies) StartCaches(ctx context.Context, c Controller) (wait func()) {
 	var informers sync.WaitGroup
-	for _, held := range d.caches {
-		c.WaitFor(held.HasSyncedChecker())
-		informers.Go(func() { held.RunWithContext(ctx) })
+	for _, w := range d.caches {
+		c.WaitFor(w.HasSyncedChecker())
+		informers.Go(func() { w.RunWithContext(ctx) })
 	}
 	return informers.Wait
 }
@@ -98,7 +95,7 @@ func (d *Dependencies) StartCaches(ctx context.Context, c Controller) (wait func
 type Controller interface {
 	// Run runs workers until ctx ends, and returns when the last worker has returned.
 	Run(ctx context.Context, workers int) error
-	// Busy returns for how long the longest of the running syncs has been running.
+	// Busy returns how long the longest of the running syncs has been running.
 	Busy() time.Duration
 	// WaitFor makes Run wait until all of these are done. It is called before Run.
 	WaitFor(ready ...cache.DoneChecker)

@@ -24,7 +24,7 @@ const (
 
 // recorder records the events of one controller. client-go's broadcaster queues them in
 // order, counts repetitions, limits them for each object, and drops what its queue has no
-// room for. So no controller's events are lost because of another's.
+// room for. A controller's events are never lost because of another controller.
 type recorder struct {
 	record.EventBroadcaster
 	scheme *runtime.Scheme
@@ -33,7 +33,7 @@ type recorder struct {
 
 func newRecorder(config *rest.Config, scheme *runtime.Scheme) (*recorder, error) {
 	config = named(config, "events")
-	config.Timeout = requestTimeout // One that hangs holds up all the others.
+	config.Timeout = requestTimeout // An event that hangs holds up all later ones.
 	kube, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, err
@@ -42,8 +42,8 @@ func newRecorder(config *rest.Config, scheme *runtime.Scheme) (*recorder, error)
 	return &recorder{broadcaster, scheme, &typedcorev1.EventSinkImpl{Interface: kube.CoreV1().Events("")}}, nil
 }
 
-// spamKey says which events share a limit: those about one object with one reason. By
-// default, all about one object do, and many normal events can then suppress a warning.
+// spamKey says which events share a limit: events with one reason about one object. By default, all events about an
+// object share it, and many normal ones can then suppress a warning.
 func spamKey(e *corev1.Event) string {
 	return strings.Join([]string{e.Source.Component, e.InvolvedObject.Kind, e.InvolvedObject.Namespace, e.InvolvedObject.Name, string(e.InvolvedObject.UID), e.Type, e.Reason}, "/")
 }
@@ -75,8 +75,7 @@ func (c clipping) AnnotatedEventf(object runtime.Object, annotations map[string]
 	c.EventRecorder.AnnotatedEventf(object, annotations, eventType, reason, "%s", text.Clip(fmt.Sprintf(format, args...), maxMessage))
 }
 
-// start starts sending events. The result stops that, after the events that have been
-// recorded were sent, or after two seconds.
+// start starts sending events. stop ends that once all recorded events have been sent, or after two seconds.
 func (r *recorder) start() (stop func()) {
 	last := marker{r.sink, make(chan struct{})}
 	r.StartRecordingToSink(last)

@@ -8,13 +8,13 @@
 //     and open the addresses to serve on. Nothing has started yet.
 //  2. Serve probes and metrics. /livez succeeds from now on.
 //  3. For each controller, wait until the API server lets this process list every resource
-//     that it needs. A controller that waits keeps no other from working.
-//  4. Once one of them can, wait until this process leads. /readyz succeeds when all of them
-//     can and the Lease was read or created once: the process can do its work if it is
-//     elected.
+//     that it needs. A controller that waits does not hold up the others.
+//  4. Once one controller can list everything, wait until this process leads. /readyz succeeds
+//     when every controller can, and the Lease was read or created once: the process can do
+//     its work if it is elected.
 //  5. Start the informers of each controller that can list, and run it. It syncs nothing before
 //     all of its caches are filled. The first list of an informer is a consistent read, so it
-//     shows what the former leader wrote. A process on standby holds no watch and no object.
+//     shows what the previous leader wrote. A process on standby holds no watch and no object.
 //
 // When ctx ends or a controller fails, no further sync begins. The process waits for the
 // running ones, sends the last events, releases the Lease, and then stops the informers, which
@@ -74,8 +74,8 @@ func (m Manager) Main() {
 }
 
 // Run runs the controllers, as configured by the flags in args and the environment, until
-// ctx ends. It returns an error of one line if the flags are wrong, or if something fails
-// that a restart of the process may fix. Unlike Main, it does not configure the log.
+// ctx ends. It returns a one-line error if the flags are wrong, or if something fails
+// that a restart of the process can fix. Unlike Main, it does not configure the log.
 func (m Manager) Run(ctx context.Context, args []string) error {
 	var o options
 	if err := flags.Parse(m.Name, args, m.flagSets(&o)...); err != nil {
@@ -120,7 +120,7 @@ const informersTimeout = time.Second
 // namespaceInterval is the time between two looks for a namespace that is missing.
 const namespaceInterval = 10 * time.Second
 
-// process is the parts of a running program.
+// process is a running program.
 type process struct {
 	server      string // the address of the API server
 	namespace   string // the only one to work in; all if empty
@@ -219,16 +219,16 @@ func (d Descriptor) assemble(o options, config *rest.Config, recorder *recorder)
 	return running{c, given, d.Name, recorder, make(chan struct{})}, err
 }
 
-// countVersions reports the resource version of each cache. Of caches that differ only in
-// namespace or fields, it reports the oldest: a series that is there twice breaks every scrape.
+// countVersions reports the resource version of each cache, and the oldest of caches that differ only in namespace or
+// fields: a duplicate series breaks every scrape.
 func (p *process) countVersions(add func(n float64, values ...string)) {
 	type series struct{ controller, resource, selector string }
 	oldest := map[series]float64{}
 	for _, c := range p.controllers {
-		for _, held := range c.caches {
-			key := series{c.name, held.Resource.Resource, held.Selector}
+		for _, w := range c.caches {
+			key := series{c.name, w.Resource.Resource, w.Selector}
 			var version float64
-			if _, err := fmt.Sscan(held.LastSyncResourceVersion(), &version); err != nil {
+			if _, err := fmt.Sscan(w.LastSyncResourceVersion(), &version); err != nil {
 				continue
 			}
 			if earlier, isThere := oldest[key]; !isThere || version < earlier {
@@ -290,7 +290,7 @@ func (p *process) run(ctx context.Context) error {
 	defer cancel(nil) // first of all, so that the work ends if the Lease is lost
 
 	if p.namespace != metav1.NamespaceAll {
-		preflights.Go(func() { p.missNamespace(ctx) })
+		preflights.Go(func() { p.awaitNamespace(ctx) })
 	}
 	canWork := make(chan struct{})
 	first := sync.OnceFunc(func() { close(canWork) })
@@ -324,14 +324,14 @@ func (p *process) run(ctx context.Context) error {
 		endInforming()
 		p.awaitInformers(ctx)
 	}
-	return cmp.Or(err, context.Cause(ctx)) // which is not nil if the addresses failed on standby
+	return cmp.Or(err, context.Cause(ctx)) // the cause, if serving failed on standby
 }
 
 // awaitResources waits until this process can list everything that the controller needs.
 func (c running) awaitResources(ctx context.Context, client metadata.Interface, hasWorked func() bool) error {
 	var resources []preflight.Resource
-	for _, held := range c.caches {
-		resources = append(resources, held.Resource)
+	for _, w := range c.caches {
+		resources = append(resources, w.Resource)
 	}
 	for _, resource := range append(resources, c.needs...) {
 		if err := preflight.Await(ctx, client, resource, hasWorked); err != nil {
@@ -341,9 +341,9 @@ func (c running) awaitResources(ctx context.Context, client metadata.Interface, 
 	return nil
 }
 
-// missNamespace logs, once a minute, that the namespace to work in does not exist: lists of it
-// are empty, and say nothing. Nothing waits for it, because it can be created later.
-func (p *process) missNamespace(ctx context.Context) {
+// awaitNamespace logs, once a minute, while the namespace to work in does not exist: lists of its
+// objects are just empty. Nothing else waits for it, because it can be created later.
+func (p *process) awaitNamespace(ctx context.Context) {
 	namespaces := corev1.SchemeGroupVersion.WithResource("namespaces")
 	missing := preflight.Waiting{Resource: preflight.Resource{GroupVersionResource: namespaces, Namespace: p.namespace}}
 	for ctx.Err() == nil {
@@ -352,7 +352,7 @@ func (p *process) missNamespace(ctx context.Context) {
 		case err == nil, apierrors.IsNotFound(err):
 			missing.Note(ctx, err) //nolint:errcheck // it is not hopeless
 		case apierrors.IsForbidden(err):
-			return // It cannot be known.
+			return // This process cannot know.
 		}
 		if err == nil {
 			return
@@ -428,19 +428,18 @@ func reviewConfig(config *rest.Config) *rest.Config {
 	config = named(config, "reviews")
 	config.QPS, config.Burst, config.RateLimiter = 10, 10, nil
 	config.Timeout = 10 * time.Second
-	config.WarningHandler = rest.NoWarnings{} // which could quote somebody's token
+	config.WarningHandler = rest.NoWarnings{} // which could quote a client's token
 	return config
 }
 
-// named returns a copy of the config for a client that the API server's logs show by that
-// name.
+// named returns a copy of the config with a client's name in the user agent, for the API server's logs.
 func named(config *rest.Config, client string) *rest.Config {
 	return rest.AddUserAgent(rest.CopyConfig(config), client)
 }
 
-// leaseNamespace returns the namespace of the Lease. By default, it is the one of this process's
-// Pod, or else kube-system. It does not depend on -namespace, so that a process for one
-// namespace and one for all do not both work there.
+// leaseNamespace returns the namespace of the Lease: by default the namespace of this process's Pod, or else
+// kube-system. It does not depend on -namespace, so that a process for one namespace and a process for all do not both
+// work there.
 func leaseNamespace(o options) string {
 	if o.election.ResourceNamespace != "" {
 		return o.election.ResourceNamespace

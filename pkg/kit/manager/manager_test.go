@@ -426,7 +426,7 @@ func TestVersionOfACacheFollowsBookmarks(t *testing.T) {
 		watching.Go(func() { pods.RunWithContext(ctx) })
 		version := func() (version float64) {
 			synctest.Wait()
-			p := &process{controllers: []running{{Dependencies: &Dependencies{caches: []held{{SharedIndexInformer: pods}}}, name: "fake"}}}
+			p := &process{controllers: []running{{Dependencies: &Dependencies{caches: []watched{{SharedIndexInformer: pods}}}, name: "fake"}}}
 			p.countVersions(func(n float64, _ ...string) { version = n })
 			return version
 		}
@@ -452,13 +452,13 @@ func (v versioned) LastSyncResourceVersion() string { return v.version }
 
 // A series that is there twice would break every scrape.
 func TestVersionsOfCachesOfOneResource(t *testing.T) {
-	pods := func(namespace, selector, version string) held {
-		return held{
+	pods := func(namespace, selector, version string) watched {
+		return watched{
 			preflight.Resource{GroupVersionResource: corev1.SchemeGroupVersion.WithResource("pods"), Namespace: namespace, Selector: selector},
 			versioned{version: version},
 		}
 	}
-	p := &process{controllers: []running{{name: "fake", Dependencies: &Dependencies{caches: []held{
+	p := &process{controllers: []running{{name: "fake", Dependencies: &Dependencies{caches: []watched{
 		pods("a", "", "7"), pods("b", "", "5"), pods("c", "", "9"), pods("d", "", ""), pods("", "flavor=vanilla", "8"),
 	}}}}}
 	got := map[string]float64{}

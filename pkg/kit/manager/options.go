@@ -31,7 +31,7 @@ type options struct {
 	stuckAfter time.Duration
 }
 
-// flagSets returns the program's flags in groups, which set o, and sets o to their defaults.
+// flagSets sets o to its defaults, and returns the flags that set it, in groups.
 func (m Manager) flagSets(o *options) (groups []*flag.FlagSet) {
 	*o = options{
 		election: componentbase.LeaderElectionConfiguration{

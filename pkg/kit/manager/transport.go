@@ -6,8 +6,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// controllerTransport makes the clients of a controller behave as its loop and its caches
-// need it.
+// controllerTransport adapts the clients of a controller to its loop and its caches.
 func controllerTransport(config *rest.Config) {
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return transport{next} })
 }
@@ -17,12 +16,13 @@ func controllerTransport(config *rest.Config) {
 //   - A request of a sync does not sleep. client-go repeats a request whose response has the
 //     header Retry-After, up to ten times, and a webhook can set it. A worker would sleep
 //     meanwhile, so eight refused objects would hold up all others. Without the header, the
-//     error reaches package worker, which retries the object later. An informer holds no worker.
-//   - A first list is consistent. An informer asks for resourceVersion=0, which may come from
-//     the past of an API server's cache, and would lack what the former leader wrote.
-//   - A relist uses that cache. An informer whose first list came in pages asks for the next one
-//     in pages, too, as resourceVersion=0 does so only if there is no cache. In pages, a list
-//     at a version is read from etcd.
+//     error reaches package worker, which retries the object later. Informers keep the header,
+//     because they hold up no worker.
+//   - A first list is consistent. An informer asks for resourceVersion=0, which an API server can
+//     answer from an old cache, without what the previous leader wrote.
+//   - A relist is answered from the API server's cache. An informer whose first list came in
+//     pages assumes that there is no cache, and asks for pages again. They would be read from
+//     etcd.
 type transport struct{ next http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.
