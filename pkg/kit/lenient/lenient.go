@@ -3,14 +3,14 @@
 // a CustomResourceDefinition, so the API server stores the duration "tomorrow". controller-gen's
 // pattern for quantities admits "1e1.5". An earlier schema may have stored anything. The usual
 // decoder fails for the whole list or watch that contains such an object, so that one object of
-// one tenant would stop the informer, and the controller, for everybody.
+// one tenant would stop the informer, and the controller, for everyone.
 //
 // The decoder of this package is the usual one until it fails. Then it leaves out each
-// field of spec, status and so on that cannot be decoded, and [DecodeError] says why. It leaves
-// out a top-level field as a whole, because half of a spec can mean something else. If the
+// top-level field that cannot be decoded, such as spec, and [DecodeError] says why. It leaves
+// out the whole field, because half of a spec can mean something else. If the
 // metadata cannot be decoded, or the data is not an object, the error is the usual one.
 //
-// All that a client reads passes this decoder: lists, watches, streaming lists, and the
+// Everything that a client reads passes this decoder: lists, watches, streaming lists, and the
 // responses to single reads and writes. An object with a problem cannot overwrite what it was
 // decoded from: the API server refuses the annotation that holds the problem.
 //
@@ -51,10 +51,9 @@ func DecodeError(obj metav1.Object, field string) string {
 	return obj.GetAnnotations()[problemPrefix+field]
 }
 
-// ClientsetFor returns a clientset for custom resources of one group and version. newForREST is the New
-// function of the generated clientset, or of its client for that group and version, and scheme is the
-// clientset's. A clientset of several versions is fine, but the result only reads that one: what it is
-// asked to read of another one is an error.
+// ClientsetFor returns a clientset for custom resources of one group and version. newForREST is the New function of the
+// generated clientset, or of its client for that group and version, and scheme is the clientset's. The clientset can
+// have several versions, but reading another version returns an error.
 func ClientsetFor[C any](config *rest.Config, version schema.GroupVersion, scheme *runtime.Scheme, newForREST func(rest.Interface) C) (clientset C, err error) {
 	config = rest.CopyConfig(config)
 	config.APIPath = "/apis"
@@ -90,7 +89,7 @@ func (c codecs) SupportedMediaTypes() []runtime.SerializerInfo {
 	return infos
 }
 
-// codec is the usual serializer for JSON, except that it also decodes what that cannot.
+// codec is the usual serializer for JSON, but also decodes what the usual one cannot.
 type codec struct{ runtime.Serializer }
 
 // Decode implements runtime.Decoder.
@@ -153,8 +152,8 @@ func (c codec) repair(data []byte, kind schema.GroupVersionKind) ([]byte, error)
 	return marshal(fields), nil
 }
 
-// repairObject is repair for an object that cannot be decoded. It returns an error if
-// that is not the fault of single fields other than the metadata.
+// repairObject is repair for a single object that cannot be decoded. It returns an error if leaving out fields other
+// than the metadata does not help.
 func (c codec) repairObject(fields map[string]json.RawMessage, kind schema.GroupVersionKind) ([]byte, error) {
 	problems := map[string]string{}
 	for name, value := range fields {
