@@ -12,7 +12,7 @@ import (
 	"nicoleh.io/k8s-controller/internal/text"
 )
 
-// maxMessage is how many bytes the message of a condition has at most.
+// maxMessage limits the message of a condition, in bytes.
 const maxMessage = 1024
 
 // State is the type of the condition that is True.
@@ -35,8 +35,8 @@ type Conclusion struct {
 	Message string
 }
 
-// SetOn sets the three conditions to say the conclusion about that generation of an
-// object. A condition that does not change keeps its time.
+// SetOn sets the three conditions of an object of that generation. A condition whose status does
+// not change keeps its lastTransitionTime.
 func (c Conclusion) SetOn(conditions *[]metav1.Condition, generation int64, now time.Time) {
 	for _, state := range States() {
 		set := metav1.Condition{

@@ -1,6 +1,6 @@
 // Package metrics defines the Prometheus metrics that all controllers have.
 //
-// They are in the same registry as those of client-go (the election, work queues and
+// They share a registry with the metrics of client-go (the election, work queues and
 // requests), of the Go runtime, and of the process. Every series of a controller
 // exists, at zero, from the first call of [For] with its name, so that a rate over it
 // never misses the first event.
@@ -63,7 +63,7 @@ const (
 // Controller is the metrics of one controller. Its methods are safe for concurrent use.
 type Controller struct{ name string }
 
-// For returns the metrics of the controller of that name.
+// For returns the metrics of the named controller.
 func For(name string) Controller {
 	for _, result := range []Result{Synced, GaveUp, Deferred, Failed, Panicked} {
 		syncDuration.WithLabelValues(name, string(result))
@@ -96,14 +96,14 @@ func (c Controller) StatusWrite(err error) {
 	statusWrites.WithLabelValues(c.name, result).Inc()
 }
 
-// Build sets the labels of build_info.
+// Build sets the labels of controller_build_info.
 func Build(version, commit string) {
 	buildInfo.WithLabelValues(version, commit, runtime.Version(), runtime.GOOS+"/"+runtime.GOARCH).Set(1)
 }
 
-// Count defines a gauge whose values count returns at each scrape: it calls add with the
-// number for each combination of label values. It must be fast, and safe for concurrent
-// use. A later call of Count with the same name replaces the gauge.
+// Count defines a gauge. At each scrape, count calls add with the number for each
+// combination of label values. count must be fast, and safe for concurrent use. A later
+// call of Count with the same name replaces the gauge.
 func Count(name, help string, labels []string, count func(add func(n float64, values ...string))) {
 	replacing.Lock()
 	defer replacing.Unlock()

@@ -23,8 +23,7 @@ import (
 	"nicoleh.io/k8s-controller/pkg/kit/pace"
 )
 
-// AnnotationAsked is the annotation with what was last asked for: a digest of everything but the replicas, and the
-// replicas.
+// AnnotationAsked is the annotation with the last wish: a digest of everything but the replicas, and the replicas.
 const AnnotationAsked = "controller.nicoleh.io/asked"
 
 // Request is a patch to send.
@@ -42,9 +41,9 @@ func (r *Request) Options(manager string) metav1.PatchOptions {
 	return options
 }
 
-// Apply returns the server-side apply by which an object of a built-in type becomes as want says, and what identifies
-// that wish. want is an apply configuration with all fields that the manager sets. The API server creates the object,
-// or sets these fields, removes fields that the manager applied earlier and no longer sets, and keeps all others.
+// Apply returns the server-side apply of want, and a digest of it. want is an apply configuration of a built-in type
+// with all fields that the manager sets. The API server creates the object, or sets these fields, removes fields that
+// the manager applied earlier and no longer sets, and keeps all others.
 //
 // The request is nil if want was already applied and, according to metadata.managedFields, nobody has changed or removed
 // one of its fields since. So changes that admission made to a request stay. The replicas are left to [Scale].
@@ -87,8 +86,8 @@ func Apply[O any, T interface {
 }
 
 // Scale returns a merge patch that changes only spec.replicas. So it works even if Apply is refused, and undoes nothing
-// that admission has changed. It is nil if the numbers are equal, or if to
-// was asked for and admission made it from.
+// that admission has changed. It is nil if the numbers are equal, or if the manager has already asked for to, and
+// admission turned that into from.
 func Scale(manager string, live metav1.Object, from, to int32) *Request {
 	was := asked(live)
 	if from == to || was.Scale == to && ownFields(manager, live).Has(fieldpath.MakePathOrDie("spec", "replicas")) {
@@ -151,7 +150,7 @@ func ownFields(manager string, live metav1.Object) *fieldpath.Set {
 	return own
 }
 
-// OwnEntries returns the entries of a manager: a cache needs no others.
+// OwnEntries returns the entries of a manager. A cache needs no others.
 func OwnEntries(manager string, entries []metav1.ManagedFieldsEntry) (own []metav1.ManagedFieldsEntry) {
 	for _, entry := range entries {
 		if entry.Manager == manager && entry.Subresource == "" {

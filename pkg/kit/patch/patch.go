@@ -1,5 +1,5 @@
 // Package patch makes requests that change only the object that was observed: each carries its
-// UID, and where it must not have changed, its resource version. It sends none.
+// UID and, if the object must not have changed, its resource version. It sends none.
 package patch
 
 import (
@@ -11,7 +11,7 @@ import (
 // Merge returns a JSON merge patch that sets annotations, or removes those whose value
 // is nil, and merges spec, which may be nil. It carries the UID and the resource version
 // of observed as preconditions: the API server answers with a conflict if the object has
-// changed since, or is another one of the same name.
+// changed since, or is a new one of the same name.
 func Merge(observed metav1.Object, annotations map[string]*string, spec any) ([]byte, error) {
 	metadata := map[string]any{"uid": observed.GetUID(), "resourceVersion": observed.GetResourceVersion()}
 	if annotations != nil { // null would remove all annotations

@@ -33,7 +33,7 @@ const repeatAfter = time.Minute
 // requestTimeout is how long the API server may take to answer.
 const requestTimeout = 10 * time.Second
 
-// Resource is a resource that this process needs, in most cases to list it.
+// Resource is a resource that this process needs, usually to list it.
 type Resource struct {
 	schema.GroupVersionResource
 	Namespace string // all namespaces if empty

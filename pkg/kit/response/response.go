@@ -47,13 +47,13 @@ func IsStale(err error, resource schema.GroupResource, name string) bool {
 	return apierrors.IsInvalid(err) && ok && cause.Field == "metadata.uid"
 }
 
-// IsAlreadyExists reports whether the named object was not created because there is one. That is stale, too.
+// IsAlreadyExists reports whether the named object was not created because it exists. That is stale, too.
 func IsAlreadyExists(err error, resource schema.GroupResource, name string) bool {
 	return apierrors.IsAlreadyExists(err) && IsStale(err, resource, name)
 }
 
-// IsTaken reports whether a server-side apply that was to create an object has met one of somebody else: it has another
-// selector, which is immutable, or another controller.
+// IsTaken reports whether a server-side apply could not create an object because someone else has created it: with
+// another selector, which is immutable, or another controller.
 func IsTaken(err error) bool {
 	about := statusOf(err).Details
 	return apierrors.IsInvalid(err) && IsOwnValidation(err) && slices.ContainsFunc(about.Causes, func(cause metav1.StatusCause) bool {
@@ -61,7 +61,7 @@ func IsTaken(err error) bool {
 	})
 }
 
-// IsConflict reports whether somebody else's write came first: to the object, or to a quota that it
+// IsConflict reports whether another write came first: to the object, or to a quota that it
 // counts against.
 func IsConflict(err error) bool {
 	return apierrors.IsConflict(err) && !isByWebhook(statusOf(err))
@@ -101,7 +101,7 @@ func IsRefusal(err error) bool {
 const maxText = 1024
 
 // Brief returns an error that says the same in a kilobyte, to be remembered: the API server quotes what
-// it refuses. The questions of this package have the same answers, except IsStale and IsAlreadyExists.
+// it refuses. This package classifies it as before, except for IsStale and IsAlreadyExists.
 func Brief(err error) error {
 	var response apierrors.APIStatus
 	if err == nil || !errors.As(err, &response) {
@@ -119,7 +119,7 @@ func Brief(err error) error {
 	return short
 }
 
-// brief is what is left of an error.
+// brief is a shortened error.
 type brief struct {
 	text   string
 	status metav1.Status
