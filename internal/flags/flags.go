@@ -27,10 +27,10 @@ import (
 
 const versionFlag = "version"
 
-// Main runs a program with these flags, those of the log and -version, until the first
-// SIGINT or SIGTERM. A second signal kills the process. If run fails, Main prints the error
-// and exits with code 1: as a log entry if the log is in JSON, otherwise as a line that
-// begins with the program's name.
+// Main runs a program with these flags, the logging flags and -version, until the first
+// SIGINT or SIGTERM. A second signal kills the process. If run fails, Main exits with code 1,
+// after it has printed the error: as a log entry if the log is in JSON, otherwise as a line
+// that begins with the program's name.
 func Main(program string, run func(context.Context) error, sets ...*flag.FlagSet) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)

@@ -54,8 +54,7 @@ type Election struct {
 	leads   chan struct{} // closed when the term begins
 }
 
-// New returns an election for a Lease that is reached by the config, which must not be
-// fenced. It starts nothing.
+// New returns an election for a Lease. cluster is how to reach it, and must not be fenced. New starts nothing.
 func New(c config.LeaderElectionConfiguration, cluster *rest.Config) (*Election, error) {
 	lease, deadline := c.LeaseDuration.Duration, c.RenewDeadline.Duration
 	switch {
@@ -192,8 +191,7 @@ func (e *Election) Fence(config *rest.Config) {
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return fence{e.lock, true, next} })
 }
 
-// FenceEvents is Fence for clients that write only what may arrive after the Lease was
-// released.
+// FenceEvents is Fence for clients whose writes can arrive even after the Lease was released.
 func (e *Election) FenceEvents(config *rest.Config) {
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return fence{e.lock, false, next} })
 }
@@ -252,8 +250,7 @@ func leavesInDoubt(response *http.Response) bool {
 // transport below.
 func (f fence) WrappedRoundTripper() http.RoundTripper { return f.next }
 
-// lock is a resource lock that knows until when it is certain that no other process holds
-// it.
+// lock is a resource lock that knows whether another process can hold it.
 type lock struct {
 	resourcelock.Interface
 	deadline time.Duration
@@ -269,7 +266,7 @@ type lock struct {
 	doubtful time.Time // when a write last ended in doubt
 }
 
-// Get implements resourcelock.Interface. That another process holds the Lease ends the term.
+// Get implements resourcelock.Interface. If another process holds the Lease, the term ends.
 func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	record, raw, err := l.Interface.Get(ctx)
 	if err != nil {
@@ -299,7 +296,7 @@ func (l *lock) Update(ctx context.Context, record resourcelock.LeaderElectionRec
 	return l.note(sent, record, l.Interface.Update(ctx, record))
 }
 
-// note remembers until when a successful write makes the Lease certain.
+// note records a successful write of the Lease: a renewal or a release.
 func (l *lock) note(sent time.Time, record resourcelock.LeaderElectionRecord, err error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

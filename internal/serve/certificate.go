@@ -19,8 +19,8 @@ import (
 // clockSkew is how far the clock of a client can be behind.
 const clockSkew = time.Hour
 
-// certificates returns a function that returns the current certificate. If the files
-// cannot be read later, it returns the last one that could be.
+// certificates returns a function that returns the current certificate: if the files
+// can no longer be read, the last one read.
 func certificates(c Config) (func(*tls.ClientHelloInfo) (*tls.Certificate, error), error) {
 	if c.CertFile == "" {
 		own, err := selfSigned()
@@ -43,8 +43,8 @@ func certificates(c Config) (func(*tls.ClientHelloInfo) (*tls.Certificate, error
 	}, nil
 }
 
-// selfSigned returns a self-signed certificate for this host. Its key is not RSA, as that of client-go's
-// cert.GenerateSelfSignedCertKey, because handshakes would cost many times as much.
+// selfSigned returns a self-signed certificate for this host. client-go's cert.GenerateSelfSignedCertKey makes an RSA
+// key, with which handshakes cost many times as much.
 func selfSigned() (*tls.Certificate, error) {
 	host, err := os.Hostname()
 	if err != nil {

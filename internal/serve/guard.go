@@ -21,10 +21,10 @@ import (
 )
 
 const (
-	// How long it is remembered whose token it is, or that it is nobody's.
+	// knownFor and unknownFor are how long the owner of a token is cached, or that it has none.
 	knownFor   = time.Minute
 	unknownFor = 10 * time.Second
-	// decidedFor is how long it is remembered what somebody is allowed.
+	// decidedFor is how long an authorization is cached.
 	decidedFor = 10 * time.Second
 	// reviewTimeout is how long one review can take. It includes the wait for the client's rate
 	// limit: a request that would wait longer is answered at once. A scrape needs two reviews and
@@ -37,7 +37,7 @@ const (
 type guard struct {
 	client        kubernetes.Interface
 	authenticator authenticator.Request
-	decisions     *utilcache.Expiring // bool by the client and what it wants to get
+	decisions     *utilcache.Expiring // whether a user can get a path
 	deciding      *singleflight.Group
 }
 
@@ -90,7 +90,7 @@ func (g guard) identify(ctx context.Context, token string) (*authenticator.Respo
 	return &authenticator.Response{User: &user.DefaultInfo{Name: found.Username, UID: found.UID, Groups: found.Groups, Extra: extra}}, true, nil
 }
 
-// isAllowed reports whether the user can get the path. Many requests at a time cause one review.
+// isAllowed reports whether the user can get the path. Concurrent requests share one review.
 func (g guard) isAllowed(ctx context.Context, sender user.Info, path string) (bool, error) {
 	key := fmt.Sprintf("%q %q %q %q %q", sender.GetName(), sender.GetUID(), sender.GetGroups(), sender.GetExtra(), path)
 	if decision, ok := g.decisions.Get(key); ok {

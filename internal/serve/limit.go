@@ -9,7 +9,7 @@ import (
 // maxConnections limits the connections of one source address. Probes and scrapes need a few.
 const maxConnections = 64
 
-// limited is a listener that closes what exceeds maxConnections of one source address at once.
+// limited is a listener that immediately closes connections beyond maxConnections of one source address.
 // A queue, or a limit for all addresses together, would let one client keep probes waiting.
 type limited struct {
 	*net.TCPListener

@@ -1,13 +1,12 @@
 // Package serve serves probes to everyone, and metrics to authorized clients.
 //
-// By HTTPS, everyone can get /livez and /readyz, also with ?verbose. To get /metrics, a
+// Over HTTPS, everyone can get /livez and /readyz, even with ?verbose. To get /metrics, a
 // client needs a token that the API server knows (TokenReview), and the permission to get
 // that non-resource URL (SubjectAccessReview). A probe sends no request to the API server.
 //
-// Anyone who can reach the addresses can send anything. A slow connection ends by the
-// timeouts of net/http, connections of one source address in excess of 64 are closed at once,
-// and the client for reviews has a rate limit of its own. A NetworkPolicy should admit only
-// those who have a reason to connect.
+// Anyone who can reach the addresses can send anything. The timeouts of net/http end slow
+// connections, each source address can have 64 connections, and the client for reviews has a
+// rate limit of its own. A NetworkPolicy should admit only clients with a reason to connect.
 package serve
 
 import (
@@ -31,10 +30,10 @@ import (
 
 // Config says where to serve, and how.
 type Config struct {
-	// BindAddress is the host:port for HTTPS; empty is nowhere.
+	// BindAddress is the host:port for HTTPS; empty means none.
 	BindAddress string
 	// InsecureBindAddress is the host:port for plain HTTP, where everyone can get the
-	// metrics, too; empty is nowhere. Its host must be a loopback address.
+	// metrics, too; empty means none. Its host must be a loopback address.
 	InsecureBindAddress string
 	// CertFile and KeyFile are in PEM. They are read for every connection, so that a
 	// renewed certificate is used at once. Without them, the server makes a self-signed
@@ -42,7 +41,7 @@ type Config struct {
 	CertFile, KeyFile string
 }
 
-// Validate returns an error that names the flag that is wrong, if any.
+// Validate returns an error that names the wrong flag, if any.
 func (c Config) Validate() error {
 	if (c.CertFile == "") != (c.KeyFile == "") {
 		return errors.New("-tls-cert-file and -tls-private-key-file must be set together")

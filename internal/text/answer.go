@@ -2,8 +2,8 @@ package text
 
 import "strings"
 
-// Answer returns what the value of an annotation that asks yes or no means, and whether
-// that is clear. Case does not matter. An annotation without a value means yes.
+// Answer reads the value of an annotation as yes or no. isClear is false if it is neither.
+// Case does not matter, and an empty value means yes.
 func Answer(value string) (isYes, isClear bool) {
 	switch strings.ToLower(value) {
 	case "", "true", "yes", "on", "1":
