@@ -1,8 +1,8 @@
 // Command podtimestamp gives each Pod that asks for one a timestamp, exactly once: a Pod
 // with the annotation "addtime", unless its value means no, gets the annotation "timestamp".
 //
-// It decides from the metadata of Pods alone. It writes that annotation, and events about
-// it. It never changes a timestamp that is there, whoever set it, and never writes to a
+// It reads only the metadata of Pods, and writes only that annotation and events about it.
+// It never changes an existing timestamp, even if someone else set it, and never writes to a
 // Pod that is being deleted or that mirrors a static Pod.
 package main
 
@@ -95,9 +95,9 @@ func NewController(client metadata.Interface, informer cache.SharedIndexInformer
 	return c, nil
 }
 
-// strip is the transform of the cache. It removes everything that is not read here, so that
-// each Pod needs the same memory whatever it contains. Of annotations, it keeps only which
-// there are, so one that asks for nothing is removed.
+// strip is the transform of the cache. It keeps only what is read here, so that every Pod
+// takes the same memory. It drops the values of annotations, and with them an "addtime" that
+// means no.
 func strip(obj any) (any, error) {
 	pod, isPod := obj.(*metav1.PartialObjectMetadata)
 	if !isPod {
@@ -118,7 +118,7 @@ func strip(obj any) (any, error) {
 	return stripped, nil
 }
 
-// sync gives one Pod its timestamp if it should have one.
+// sync gives one Pod its timestamp if it needs one.
 func (c *Controller) sync(ctx context.Context, name cache.ObjectName) (requeueAfter time.Duration, err error) {
 	if err := c.writes.EnsureReady(name); err != nil {
 		c.metrics.StaleCacheWait()
@@ -144,10 +144,10 @@ func (c *Controller) sync(ctx context.Context, name cache.ObjectName) (requeueAf
 	return c.report(pod, c.stamp(ctx, pod, timestamp))
 }
 
-// stamping is what is asked for: that there is a timestamp. Which one is decided each time.
+// stamping is the wish for a timestamp. Each attempt can set another one.
 var stamping = pace.Wish{Digest: AnnotationTimestamp}
 
-// errDropped means that the Pod was stored without its timestamp. It counts as a refusal: somebody can mend that.
+// errDropped means that the Pod was stored without its timestamp. It counts as a refusal, because someone can fix that.
 var errDropped error = &apierrors.StatusError{ErrStatus: metav1.Status{
 	Code:    http.StatusUnprocessableEntity,
 	Message: "the API server accepted the annotation " + AnnotationTimestamp + " but an admission policy or webhook kept it from being stored",
@@ -177,7 +177,7 @@ func reference(pod *metav1.PartialObjectMetadata) *corev1.ObjectReference {
 	return &corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}
 }
 
-// report notes what came of stamping, and records, once for each Pod, what keeps it from being stamped.
+// report notes the outcome of a stamp, and records an event about the first of several refusals in a row.
 func (c *Controller) report(pod *metav1.PartialObjectMetadata, err error) (requeueAfter time.Duration, _ error) {
 	if response.IsStale(err, Resource.GroupResource(), pod.Name) {
 		return 0, worker.Deferred(err)

@@ -11,8 +11,8 @@ import (
 
 // The annotations of a Pod that matter here.
 const (
-	AnnotationAddTime   = "addtime"   // asks for a timestamp, whatever its value, unless that means no
-	AnnotationTimestamp = "timestamp" // is the timestamp (RFC 3339, UTC), or what someone else has put there
+	AnnotationAddTime   = "addtime"   // asks for a timestamp, unless its value means no
+	AnnotationTimestamp = "timestamp" // is the timestamp (RFC 3339, UTC), or what someone else has set
 )
 
 // Decide returns the timestamp that a Pod should get now; "" if it needs none. The Pod is
