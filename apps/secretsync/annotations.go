@@ -16,8 +16,8 @@ import (
 // Annotation says, on a source, which namespaces get a copy, and on a namespace whether it wants copies.
 const Annotation = "controller.nicoleh.io/secretsync"
 
-// The types of Secrets that are not copied: the first two are bound to their namespace, and a
-// Helm release is obeyed where it is.
+// The types of Secrets that are not copied: the first two are bound to their namespace, and Helm
+// acts on a release wherever it is.
 var uncopied = []corev1.SecretType{corev1.SecretTypeServiceAccountToken, "bootstrap.kubernetes.io/token", "helm.sh/release.v1"}
 
 // answer is what one side says about a copy.
@@ -25,10 +25,10 @@ type answer int
 
 const (
 	silent   answer = iota // there is no annotation
-	unclear                // nobody knows what its value means
-	yes                    // the namespace wants copies, or the source's list has the namespace
+	unclear                // its value has no clear meaning
+	yes                    // the namespace wants copies, or the source's list contains the namespace
 	no                     // the value is false
-	unlisted               // the source's list does not have the namespace
+	unlisted               // the source's list does not contain the namespace
 )
 
 // answerOf returns what a namespace says.
@@ -66,7 +66,7 @@ func answerTo(namespace string, source *corev1.Secret) answer {
 	return unlisted
 }
 
-// isFalse takes the spellings of YAML.
+// isFalse accepts YAML's spellings.
 func isFalse(value string) bool { return slices.Contains([]string{"false", "False", "FALSE"}, value) }
 
 // listed returns the names and patterns in a list.
@@ -74,8 +74,7 @@ func listed(value string) []string {
 	return strings.FieldsFunc(value, func(r rune) bool { return r == ',' || unicode.IsSpace(r) })
 }
 
-// whyUnclear returns why nobody knows which namespaces should get a Secret of the source namespace; empty if
-// that is clear.
+// whyUnclear returns why it is unclear which namespaces should get a source; empty if it is clear.
 func whyUnclear(source *corev1.Secret) string {
 	value, ok := source.Annotations[Annotation]
 	if !ok || isFalse(value) {

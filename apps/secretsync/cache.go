@@ -10,8 +10,8 @@ import (
 	"nicoleh.io/k8s-controller/internal/text"
 )
 
-// The caches keep of each object only what decisions read: of Secrets a digest instead of the data, which is read
-// when it is written. What a stranger writes makes no entry larger than a kilobyte or two.
+// The caches keep only what decisions read. They keep a digest of a Secret's data, which is read live before it is
+// written. An entry takes no more than a kilobyte or two, whatever others write.
 
 // digestKey is the annotation in which the caches keep the digest of a Secret's data. No real
 // annotation can have that key.
@@ -62,7 +62,7 @@ func stripNamespace(namespace *corev1.Namespace) {
 	*namespace = stripped
 }
 
-// clipped returns a value that is longer than any right one as a shorter one that is as wrong.
+// clipped shortens a value. No valid value is long enough to be shortened, and an invalid one stays invalid.
 func clipped(value string) string { return text.Clip(value, 400) }
 
 func identityOf(meta metav1.ObjectMeta) metav1.ObjectMeta {

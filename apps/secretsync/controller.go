@@ -1,27 +1,28 @@
 // Command secretsync copies Secrets from one namespace to others, by five rules:
 //
-//  1. One annotation. On a source its value says who gets the Secret: "team-a, web-*", or "*"; "false" is nobody. On a
-//     namespace: yes is no value, "true", "yes", "on" or "1"; no is "false". There is no source without receivers, so a
-//     restriction cannot be lost, misspelt or contradicted. On a source, no value, "true", "yes", "on", "1", "no", "off",
-//     "0" and what is no list are unclear, with or without copies: one Warning.
-//  2. A copy exists where both say yes. Both are read live before any data is written, new or not; after a write the copy
+//  1. One annotation for both sides. On a source, its value lists the namespaces that get the Secret, such as
+//     "team-a, web-*", or is "*" for all or "false" for none. On a namespace, an empty value, "true", "yes", "on" or
+//     "1" means yes, and "false" means no. A source must list its namespaces, so a restriction cannot be lost,
+//     misspelt or contradicted. On a source, an empty value, "true", "yes", "on", "1", "no", "off", "0" and anything
+//     else that is not a list are unclear, with or without copies: one Warning.
+//  2. A copy exists where both sides say yes. Both are read live before any data is written. After a write, the copy
 //     has exactly the source's data.
-//  3. A copy is deleted, after live reads, if one says "false" (at once), if the list no longer has the namespace or the
-//     source itself was deleted (a minute after this process has first seen it: many tools delete and create). Only what
-//     says that it was made for this very place is ever deleted.
-//  4. Silence freezes, unless one side says "false", which always deletes. An annotation that is gone, on either side; a
-//     value that is unclear; a source that is missing from a namespace that is gone, being deleted, or younger than the
-//     copy (a source that is there counts as usual): nothing is written, nothing is deleted, one Warning and one metric say
-//     what, with the command that would delete the copies. (Terraform and Argo CD remove annotations that they do not know
-//     and set them again.)
-//  5. What has the label and was not made for another place is a copy and may be overwritten; any other Secret of that name
-//     is left alone and told.
+//  3. A copy is deleted, after live reads, if one side says "false" (at once), or if the list no longer contains the
+//     namespace or the source itself was deleted (a minute after this process first saw that: many tools delete and
+//     create). Only a Secret that says that it was made for this very place is ever deleted.
+//  4. Silence freezes, unless one side says "false", which always deletes. Silence is a missing annotation, on either
+//     side; an unclear value; or a source that is missing from a namespace that is gone, being deleted, or younger
+//     than the copy (a source that is still in such a namespace counts as usual). Nothing is written or deleted, and
+//     one Warning and one metric say so. The Warning contains the command that deletes the copies. (Terraform and
+//     Argo CD remove annotations that they do not know and set them again.)
+//  5. A Secret with the label is a copy and can be overwritten, unless it was made for another place. Any other
+//     Secret with the name of the copy is left alone and reported.
 //
-// One copy is written at most every five seconds, the first time at once.
+// A copy is written at most every five seconds, the first time at once.
 //
-// The queue has an entry for each copy, also for one that does not exist yet, so a namespace that refuses its copy delays
-// no other. The caches say when there may be something to do, and live reads decide. Nothing is written to kube-system,
-// kube-public and the source namespace. No byte of a Secret appears in a log, an event or a metric.
+// The queue has an entry for each copy, even before it exists, so a namespace that refuses its copy does not delay
+// the others. The caches say when there may be something to do, and live reads decide. Nothing is written to
+// kube-system, kube-public or the source namespace. No byte of a Secret appears in a log, an event or a metric.
 package main
 
 import (
@@ -59,9 +60,9 @@ const Name = "secretsync"
 const fieldManager = Name + "-controller"
 
 const (
-	// A copy is written at most once in this time.
+	// interval is the shortest time between two writes of a copy.
 	interval = 5 * time.Second
-	// For so long it matters when a copy that is gone was written last.
+	// quiet is how long the last write of a copy that is gone is remembered.
 	quiet = 10 * time.Minute
 )
 
@@ -138,19 +139,19 @@ func stripped[T runtime.Object](strip func(T)) cache.TransformFunc {
 func cached[T any](found T, _ error) T { return found }
 
 // addHandlers queues the copies that a change of a source, a copy or a namespace can affect, and
-// has unclear annotations told.
+// records unclear annotations.
 func (c *Controller) addHandlers(sources, copies coreinformers.SecretIndexInformer, namespaces coreinformers.NamespaceIndexInformer) error {
-	ofSources, errSources := sources.AddTypedEventHandler(worker.Follow(c.followSource))
-	ofCopies, errCopies := copies.AddTypedEventHandler(worker.Follow(func(secret *corev1.Secret) { c.Add(cache.MetaObjectToName(secret)) }))
+	sourceHandler, errSources := sources.AddTypedEventHandler(worker.Follow(c.followSource))
+	copyHandler, errCopies := copies.AddTypedEventHandler(worker.Follow(func(secret *corev1.Secret) { c.Add(cache.MetaObjectToName(secret)) }))
 	following := worker.Follow(c.followNamespace)
 	following.UpdateFunc = c.followChange
-	ofNamespaces, errNamespaces := namespaces.AddTypedEventHandler(following)
+	namespaceHandler, errNamespaces := namespaces.AddTypedEventHandler(following)
 	_, errWarnings := sources.AddTypedEventHandler(warnAbout(c.recorder, unclearSource))
 	_, errMoreWarnings := namespaces.AddTypedEventHandler(warnAbout(c.recorder, c.unclearNamespace))
 	if err := errors.Join(errSources, errCopies, errNamespaces, errWarnings, errMoreWarnings); err != nil {
 		return err
 	}
-	c.WaitFor(ofSources.HasSyncedChecker(), ofCopies.HasSyncedChecker(), ofNamespaces.HasSyncedChecker())
+	c.WaitFor(sourceHandler.HasSyncedChecker(), copyHandler.HasSyncedChecker(), namespaceHandler.HasSyncedChecker())
 	return nil
 }
 
@@ -180,7 +181,7 @@ func (c *Controller) followNamespace(namespace *corev1.Namespace) {
 	}
 }
 
-// followChange queues the copies that a change of a namespace affects: few changes do.
+// followChange queues the copies that a change of a namespace affects. Most changes affect none.
 func (c *Controller) followChange(before, after *corev1.Namespace) {
 	isSame := before.UID == after.UID && answerOf(before) == answerOf(after) && isGone(before) == isGone(after)
 	if isSame && before.ResourceVersion != after.ResourceVersion { // otherwise it is a resync
@@ -190,8 +191,8 @@ func (c *Controller) followChange(before, after *corev1.Namespace) {
 	c.followNamespace(after)
 }
 
-// warnAbout returns handlers that record what is wrong with the annotation of an object, if
-// that was not wrong before.
+// warnAbout returns handlers that record what is wrong with the annotation of an object, when
+// it becomes wrong.
 func warnAbout[T interface {
 	cache.Object
 	runtime.Object
@@ -252,8 +253,8 @@ func (c *Controller) observe(name cache.ObjectName) Observed {
 	}
 }
 
-// readLive replaces the source and the namespaces by live reads. Any cache can be behind, and what was shown or deleted
-// cannot be taken back.
+// readLive reads the source and the namespaces from the API server. Any cache can be behind, and data cannot be taken back
+// after it was copied or deleted.
 func (c *Controller) readLive(ctx context.Context, o Observed) (_ Observed, err error) {
 	namespaces := c.kube.CoreV1().Namespaces()
 	if o.TargetNS, err = orNil(namespaces.Get(ctx, o.Name.Namespace, metav1.GetOptions{})); err != nil {
@@ -271,7 +272,7 @@ func (c *Controller) readLive(ctx context.Context, o Observed) (_ Observed, err 
 	return o, nil
 }
 
-// orNil returns nil instead of the error that there is no such object.
+// orNil returns nil instead of a not-found error.
 func orNil[T any](obj *T, err error) (*T, error) {
 	if apierrors.IsNotFound(err) {
 		return nil, nil
@@ -281,7 +282,7 @@ func orNil[T any](obj *T, err error) (*T, error) {
 
 func (o Observed) key() cache.ObjectName { return cache.NewObjectName(o.Name.Namespace, o.Name.Name) }
 
-// place is what the attempts are noted for: a copy in this very namespace, also if it does not exist.
+// place identifies a copy in the attempts, even if it does not exist: by its name, and the UID of its namespace.
 func (o Observed) place() metav1.Object {
 	return &metav1.ObjectMeta{Namespace: o.Name.Namespace, Name: o.Name.Name, UID: o.TargetNS.UID}
 }
@@ -297,7 +298,7 @@ func (c *Controller) wait(o Observed, d Decision, now time.Time) time.Duration {
 	return pause
 }
 
-// act makes the writes that were decided on, and notes what came of it.
+// act carries out a decision, and notes the outcome.
 func (c *Controller) act(ctx context.Context, o Observed, d Decision) error {
 	stored, err := c.write(ctx, o, d)
 	c.attempts.Note(o.place(), c.attempts.Last(o.place()).Then(o.asked(d), err, time.Now()))
@@ -343,7 +344,7 @@ func (c *Controller) write(ctx context.Context, o Observed, d Decision) (stored 
 		return nil, nil
 	}
 	c.tell(corev1.EventTypeNormal, o.about(ReasonReplaced, "deleting and creating the copy again, because "+d.Why))
-	// The API server may have asked webhooks twice, so what was read is old.
+	// The API server may have called webhooks twice since the live reads.
 	if o, err = c.readLive(ctx, o); err != nil || !o.IsWanted() {
 		return nil, err
 	}
@@ -351,7 +352,7 @@ func (c *Controller) write(ctx context.Context, o Observed, d Decision) (stored 
 	return stored, redact("creating the copy again", err)
 }
 
-// report tells what keeps the copy from being as it should be, if that is news, and returns what should follow.
+// report records a new problem of the copy, and returns the result of the sync.
 func (c *Controller) report(ctx context.Context, o Observed, d Decision, err error) (requeueAfter time.Duration, _ error) {
 	now, problem, requeueAfter := time.Now(), d.Problem, d.RequeueAfter
 	if o.TargetNS == nil {
@@ -360,7 +361,7 @@ func (c *Controller) report(ctx context.Context, o Observed, d Decision, err err
 	switch {
 	case d.Action != None:
 		requeueAfter = c.wait(o, d, now)
-	case o.Copy != nil: // A copy that was refused, and is not wanted for a moment, is refused again.
+	case o.Copy != nil: // Without a copy, a refusal still counts: the copy can be wanted again in a moment.
 		c.attempts.Settle(o.place())
 	}
 	last := c.attempts.Last(o.place())
@@ -369,7 +370,7 @@ func (c *Controller) report(ctx context.Context, o Observed, d Decision, err err
 	case isContested:
 		problem = o.about(ReasonContested, "the copy does not stay as it is written: someone, or an admission webhook, changes it each time; retrying with back-off")
 		requeueAfter = pace.Sooner(requeueAfter, quietAfter)
-	case d.Action != None && last.Count > 1 && response.IsRefusal(last.Failure): // The first one can come of a policy or a cache that is behind.
+	case d.Action != None && last.Count > 1 && response.IsRefusal(last.Failure): // A policy or a cache that is behind can cause the first.
 		problem = o.about(ReasonFailed, last.Failure.Error())
 		if d.Action == Create && isNameTaken(last.Failure) {
 			problem.Reason = ReasonNameTaken

@@ -34,8 +34,8 @@ type Observed struct {
 	TargetNS        *corev1.Namespace // the namespace of the copy; nil if there is none
 	Source          *corev1.Secret    // the Secret of that name in the source namespace; nil if there is none
 	Copy            *corev1.Secret    // the labeled Secret of that name in the target namespace; nil if there is none
-	Unwanted        string            // why nobody wants the copy, as this process has known
-	UnwantedFor     time.Duration     // for so long
+	Unwanted        string            // why the copy was unwanted at the last sync; empty if it was not
+	UnwantedFor     time.Duration     // how long this process has known that
 }
 
 // Action is what to do about a copy.
@@ -54,17 +54,17 @@ const (
 type Decision struct {
 	Action       Action
 	Why          string        // for Replace and Delete
-	Problem      Problem       // why nothing is done, if somebody should know
-	Unwanted     string        // why nobody wants the copy that there is; empty if somebody may
+	Problem      Problem       // to report; the zero value if there is none
+	Unwanted     string        // why the copy is unwanted; empty if it is not, or there is none
 	RequeueAfter time.Duration // when to decide again even if nothing changes; zero for never
 }
 
-// wish is what the two sides want of a copy.
+// wish is what the two sides together say about a copy.
 type wish struct {
 	is      verdict
-	why     string        // it is unwanted
+	why     string        // why it is unwanted
 	after   time.Duration // to wait before an unwanted copy is deleted
-	problem Problem       // of a frozen copy, unless it is told about the source or the namespace anyway
+	problem Problem       // of a frozen copy, unless its source or namespace already has a Warning
 }
 
 type verdict int
@@ -75,7 +75,7 @@ const (
 	unwanted
 )
 
-// bothSides returns what the two sides want together. There is a target namespace.
+// bothSides returns what the two sides together say. There is a target namespace.
 func (o Observed) bothSides() wish {
 	target, source := answerOf(o.TargetNS), silent
 	if o.Source != nil {
@@ -102,8 +102,8 @@ func (o Observed) bothSides() wish {
 	return wish{is: wanted}
 }
 
-// withoutSource returns what is wanted of a copy whose source is missing. Only if the source namespace has outlived
-// the copy, the source alone was deleted.
+// withoutSource returns what to do with a copy whose source is missing. If the source namespace is gone, or younger than
+// the copy, the source may have gone with it.
 func (o Observed) withoutSource() wish {
 	switch {
 	case isGone(o.SourceNS):
@@ -143,7 +143,7 @@ func Decide(o Observed) Decision {
 	case both.is == wanted:
 		return o.keep()
 	case !o.isMade():
-		return Decision{Action: None} // Nobody wants a copy here, and this is none.
+		return Decision{Action: None} // There should be no copy here, and this is none.
 	case both.is == frozen:
 		return Decision{Action: None, Problem: both.problem}
 	}
@@ -157,7 +157,8 @@ func Decide(o Observed) Decision {
 	return Decision{Action: Delete, Unwanted: both.why, Why: both.why}
 }
 
-// keep returns what to do about a labeled Secret where there should be a copy. Immutability alone is no difference.
+// keep returns what to do about a labeled Secret where there should be a copy. A copy can stay immutable if its source is
+// not.
 func (o Observed) keep() Decision {
 	_, isPlaced := o.Copy.Annotations[AnnotationMadeFor]
 	hasType, hasData := o.Copy.Type == o.Source.Type, hasSameData(o.Copy, o.Source)
@@ -206,9 +207,9 @@ func (o Observed) want() *corev1.Secret {
 	}
 }
 
-// patch returns a patch and its type. It makes the copy as it should be, if that still is as it was observed, and means
-// the same whatever the copy contains. Metadata that others have added to a copy stays. A Secret that becomes a copy loses its annotations: by one of them, kubectl
-// apply would keep the data that it had.
+// patch returns a JSON patch, and its type. It updates the copy if it is still as it was observed, and has the same effect
+// whatever the copy contains. A copy keeps the metadata that others have added. A Secret that becomes a copy loses its
+// annotations, because kubectl apply keeps the old data in one of them.
 func (o Observed) patch() (types.PatchType, []byte, error) {
 	type operation struct {
 		Op    string `json:"op"`

@@ -19,18 +19,18 @@ const (
 	ReasonSourceNamespaceGone = "SourceNamespaceGone" // frozen: the source may have gone with its namespace; also about that
 )
 
-// Problem is what an event tells. The zero Problem means that nothing is wrong.
+// Problem is the content of an event. The zero Problem means that nothing is wrong.
 type Problem struct {
 	About           corev1.ObjectReference
 	Reason, Message string
 }
 
-// about returns what to tell about this copy, in an event about its source.
+// about returns a problem of this copy, for an event about its source.
 func (o Observed) about(reason, message string) Problem {
 	return Problem{o.aboutSource(), reason, fmt.Sprintf("Namespace %q: %s", o.Name.Namespace, message)}
 }
 
-// leftAlone returns the problem with a labeled Secret that is no copy and cannot become one.
+// leftAlone returns the problem with a labeled Secret that is not a copy and cannot become one.
 func (o Observed) leftAlone(why string) Problem {
 	return o.about(ReasonNameTaken, fmt.Sprintf("the Secret there has the label of a copy, but %s, so it is left alone. To get a copy instead: kubectl delete secret %s --namespace=%s",
 		why, o.Name.Name, o.Name.Namespace))
@@ -63,7 +63,7 @@ func (o Observed) youngSourceNamespace() Problem {
 		"Create it again. " + byHand(o.SourceNamespace, allOf(o.Name.Name, o.SourceNamespace))}
 }
 
-// unclearSource returns what to tell about the annotation of a source; empty if it is clear.
+// unclearSource returns the message about the annotation of a source; empty if it is clear.
 func unclearSource(source *corev1.Secret) string {
 	why := whyUnclear(source)
 	if why == "" {
@@ -72,7 +72,7 @@ func unclearSource(source *corev1.Secret) string {
 	return fmt.Sprintf("No copy is created, changed or deleted until annotation %s is clear: %s. %s", Annotation, why, byHand(source.Namespace, allOf(source.Name, source.Namespace)))
 }
 
-// unclearNamespace returns what to tell about the annotation of a namespace; empty if it is clear.
+// unclearNamespace returns the message about the annotation of a namespace; empty if it is clear.
 func unclearNamespace(namespace *corev1.Namespace, sourceNamespace string) string {
 	if isReserved(namespace.Name, sourceNamespace) || isGone(namespace) || answerOf(namespace) != unclear {
 		return ""

@@ -20,8 +20,8 @@ var ownWords = regexp.MustCompile(`^(?:Internal error occurred: |secrets (?:"[^"
 	`Operation cannot be fulfilled on [a-z]+ "[^"]+"|` +
 	`secrets "[^"]+" already exists)`)
 
-// redact returns an error of the API server about a Secret with a message that repeats nothing of it. The
-// returned error wraps err.
+// redact replaces the message of the API server's error by one that contains no data of a Secret. The returned error
+// wraps err.
 func redact(doing string, err error) error {
 	var answer apierrors.APIStatus
 	if err == nil || !errors.As(err, &answer) {
@@ -34,7 +34,7 @@ func redact(doing string, err error) error {
 	return &redacted{err, doing + ": " + words[1]}
 }
 
-// isNameTaken reports whether a redacted error says, in the API server's own words, that there is a Secret of that name.
+// isNameTaken reports whether a redacted error says, in the API server's own words, that a Secret has the name already.
 func isNameTaken(err error) bool { return strings.HasSuffix(err.Error(), `" already exists`) }
 
 // redacted is an error with another message.

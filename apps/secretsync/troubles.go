@@ -7,24 +7,24 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// troubles remembers what was told of each copy, and since when nobody wants it. It is safe for concurrent use.
+// troubles remembers the problem of each copy, and since when a copy is unwanted. It is safe for concurrent use.
 type troubles struct {
 	mu     sync.Mutex
 	copies map[cache.ObjectName]trouble
-	told   map[Problem]int // how many copies have it: one that is about many is told once
+	told   map[Problem]int // how many copies have it: a problem of many copies is reported once
 }
 
 type trouble struct {
 	problem  Problem
-	unwanted string    // why; empty if it is wanted, or frozen
-	since    time.Time // it is unwanted for that reason
+	unwanted string    // why it is unwanted; empty if it is wanted, or frozen
+	since    time.Time // when it became unwanted for that reason
 }
 
 func newTroubles() *troubles {
 	return &troubles{copies: map[cache.ObjectName]trouble{}, told: map[Problem]int{}}
 }
 
-// unwanted returns why nobody wants a copy, and for how long that has been known.
+// unwanted returns why a copy is unwanted, and how long that has been known.
 func (t *troubles) unwanted(name cache.ObjectName, now time.Time) (why string, known time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -35,8 +35,8 @@ func (t *troubles) unwanted(name cache.ObjectName, now time.Time) (why string, k
 	return is.unwanted, now.Sub(is.since)
 }
 
-// note notes what is wrong with a copy, and reports whether nobody has been told.
-func (t *troubles) note(name cache.ObjectName, problem Problem, unwanted string, now time.Time) (isNews bool) {
+// note remembers what is wrong with a copy, and reports whether that is new.
+func (t *troubles) note(name cache.ObjectName, problem Problem, unwanted string, now time.Time) (isNew bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	before := t.copies[name]
