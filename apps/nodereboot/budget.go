@@ -46,7 +46,7 @@ type budget struct {
 	unavailable []Unavailable // by name
 }
 
-// budgetsOf returns all budgets. The first one is that of all nodes.
+// budgetsOf returns all budgets. The first one is for all nodes.
 func budgetsOf(o Observed) []budget {
 	budgets := []budget{{includes: func(request.Node) bool { return true }}, {name: " of the control plane", includes: isControlPlane}}
 	limits := []intstr.IntOrString{o.MaxUnavailable, intstr.FromInt32(1)}
@@ -134,7 +134,7 @@ func (b budget) others(node request.Node) int {
 	return len(b.unavailable)
 }
 
-// update counts a node as it is with another grant.
+// update counts a node as if it had this grant.
 func (o Observed) update(budgets []budget, node request.Node, grant request.Grant) {
 	node.Grant = &grant
 	reason := o.unavailability(node)

@@ -13,17 +13,17 @@
 // allows the reboot, by a list that was made after the first write, and after the node's agent
 // has answered that it is there.
 //
-// So among granted nodes, take those whose list was made last. Each other one had been
-// chosen before its own, earlier list was made, so the last list counted all of them. The
-// budget was kept by that list: it allows nobody while it has too many, not even in place of another
-// that it passes over. Therefore no stale cache, no second leader and no late
-// write exceeds it. A grant that is over counts until one write takes it back: either the
-// agent has begun before that, or it never does. So the budget is exceeded only by what is
-// not granted here: a node fails or is deleted while the grant of another is on its way, or
-// someone else gives a permission.
+// So consider the granted nodes that were allowed by the latest list. Every other granted node
+// was chosen before its own, earlier list was made, so the latest list counted it. That list
+// kept the budget: while too many nodes are unavailable, it allows none, not even in place of
+// a node that it passes over. Therefore no stale cache, no second leader and no late write
+// exceeds the budget. A grant that is over counts until a write takes it back: the agent has
+// begun before that write, or never does. So only what is not granted here can exceed the
+// budget: a node fails or is deleted while the grant of another is on its way, or someone else
+// gives a permission.
 //
-// A grant has an end, because an agent that was stopped or cut off must not reboot its node at
-// another time. The clocks of the controller and of a node can differ by a minute. After that,
+// A grant has an end, because an agent that was stopped or cut off must not reboot its node
+// later. The clocks of the controller and of a node can differ by a minute. After that,
 // the agent does not begin, and the controller takes the grant back.
 //
 // README.md has a diagram of the annotations.
@@ -95,10 +95,10 @@ type Controller struct {
 	// firingAlerts returns the firing alerts that hold reboots back. It is nil if no alert
 	// does.
 	firingAlerts func(context.Context) ([]string, error)
-	told         map[types.UID]told // why each node waits; used by sync alone
+	told         map[types.UID]told // why each node waits; only sync uses it
 
 	mu       sync.Mutex
-	hold     Hold                  // as last found out
+	hold     Hold                  // the last answer
 	refusals map[types.UID]Refusal // of nodes that could not be written
 }
 
@@ -140,7 +140,7 @@ func (c *Controller) observe() Observed {
 	return c.observed(nodes)
 }
 
-// observed adds to these nodes what is remembered.
+// observed adds what the controller remembers to these nodes.
 func (c *Controller) observed(nodes []*corev1.Node) Observed {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -157,8 +157,8 @@ func (c *Controller) observed(nodes []*corev1.Node) Observed {
 }
 
 // decide decides on the next steps. If there are any, it decides again by a live list of nodes.
-// Steps towards a reboot are decided once more, by an answer to what holds reboots back now.
-// While something does, no nodes are listed.
+// Before steps towards a reboot, it also asks what holds reboots back now. While something does,
+// it lists no nodes.
 func (c *Controller) decide(ctx context.Context, o Observed) (Decision, error) {
 	d := Decide(o)
 	if isTowardsReboot(d) && o.Hold.holds() {
@@ -213,7 +213,7 @@ func eachOf[T runtime.Object](ctx context.Context, list pager.ListPageFunc, opti
 }
 
 // act takes the steps. Each is one write, which the API server refuses if the node has changed since the
-// live list. A node that cannot be written delays no other.
+// live list. A node that cannot be written does not delay the others.
 func (c *Controller) act(ctx context.Context, d Decision) error {
 	var failures []error
 	for _, step := range d.Steps {
@@ -234,15 +234,15 @@ func (c *Controller) act(ctx context.Context, d Decision) error {
 }
 
 const (
-	// refusedFor is how long a node is passed over when a write was refused a second time. It doubles each
+	// refusedFor is how long a node is passed over after a write was refused a second time. It doubles each
 	// time, up to maxRefused.
 	refusedFor = 5 * time.Minute
 	maxRefused = time.Hour
 )
 
 // noteRefusal notes whether the API server lets the controller write a node. A conflict is a refusal, too: the
-// first one is normal, but another write can always come first. Whether a node can be written is known when a
-// grant was: a policy can refuse some values.
+// first one is normal, but another write can always come first. A refusal is forgotten when Allow or TakeBack is
+// accepted, but not Choose: a policy can refuse only some values.
 func (c *Controller) noteRefusal(ctx context.Context, step Step, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -28,24 +28,24 @@ type Observed struct {
 	closes    time.Time
 }
 
-// Refusal is that the API server does not let the controller write a node.
+// Refusal says that the API server does not let the controller write a node.
 type Refusal struct {
 	Action Action    // which write was refused
 	Note   string    // for people
-	Until  time.Time // until when the node is passed over
+	Until  time.Time // the node is passed over until then
 	Times  int       // how often, since the node was last granted a reboot, or has needed none
 }
 
-// lasts reports whether a node waits because of that: it is worth telling from the second time on, also while
-// the node is tried again.
+// lasts reports whether the refusal is worth reporting: from the second time on, even while the node is tried
+// again.
 func (r Refusal) lasts() bool { return r.Times > 1 }
 
 // Decision is what to do next, and which nodes have to wait.
 type Decision struct {
 	Nodes        int           // how many there are
 	Budget       int           // how many of them may be unavailable
-	Unavailable  []Unavailable // those that are, by name
-	Steps        []Step        // each is about another node
+	Unavailable  []Unavailable // the unavailable nodes, by name
+	Steps        []Step        // at most one for each node
 	Waiting      []Waiting     // the other nodes that need a reboot, in the order of their turns, and the nodes that cannot be written
 	RequeueAfter time.Duration // when to decide again even if nothing changes; zero for never
 }
@@ -117,18 +117,18 @@ const (
 	// answerWithin is how long the agent of a chosen node has to answer. After that another node is
 	// chosen, and this one waits, twice as long each time, up to maxPause.
 	answerWithin = time.Minute
-	// maxPause is how long a node waits at most, also after a drain that has failed.
+	// maxPause is the longest time that a node waits, even after a failed drain.
 	maxPause = 24 * time.Hour
 )
 
-// Decide brings nodes a step closer to their reboots. It chooses those whose turn it is, as long as
-// fewer others are unavailable than may be, in the whole cluster, in the control plane and in each pool
-// that a node belongs to. It allows the reboot of a chosen node whose agent has answered if that is
-// still so when everyone counts all chosen nodes as unavailable. The node whose last grant is the
-// longest ago has the first turn; among equals, the first by name.
+// Decide brings nodes a step closer to their reboots. It chooses nodes in turn while there is room for
+// them in the budgets of the whole cluster, of the control plane and of each pool that they belong to.
+// It allows a chosen node to reboot when its agent has answered, if there is still room with all chosen
+// nodes counted as unavailable. The node whose last grant is the longest ago has the first turn; among
+// equals, the first by name.
 //
-// A grant that is over and was not used, or that nobody wants any more, is taken back: an agent that is
-// down would keep its part of the budget for ever.
+// A grant that is over and was not used, or that nobody wants any more, is taken back: otherwise an agent
+// that is down would keep its part of the budget forever.
 func Decide(o Observed) Decision {
 	for _, node := range o.Nodes {
 		if at := o.lastGranted(node); at.After(o.lastGrant) {
@@ -171,8 +171,8 @@ func Decide(o Observed) Decision {
 }
 
 // decideChosen passes over nodes that must not reboot now, the last ones by turn if there are too many. It
-// allows the others to reboot only if it passes over none: another process may have allowed a node to reboot
-// before the write arrives that passes it over.
+// allows the others to reboot only if it passes over none: before the write that passes over a node arrives,
+// another process may have allowed the node to reboot.
 func (d *Decision) decideChosen(o Observed, budgets []budget, chosen []request.Node) {
 	isRoom := true
 	var rest []request.Node // the last one first
@@ -277,7 +277,7 @@ func (d *Decision) step(o Observed, action Action, node request.Node, grant requ
 	return true
 }
 
-// byTurn compares nodes by their turns. Those whose agent did not answer, or not begin, come last.
+// byTurn compares nodes by their turns. Nodes whose agent did not answer or begin come last.
 func (o Observed) byTurn(a, b request.Node) int {
 	unanswered := func(node request.Node) uint {
 		if node.Grant != nil && (!node.HasAnswered() || node.IsUnused()) {
@@ -321,7 +321,7 @@ func (o Observed) obstacle(node request.Node, budgets []budget) (reason, note st
 	return "", "", 0
 }
 
-// ownObstacle returns why a node has to wait, whatever happens to others.
+// ownObstacle returns why a node has to wait, regardless of other nodes.
 func (o Observed) ownObstacle(node request.Node) (reason, note string, requeueAfter time.Duration) {
 	record := node.Record
 	notBefore, err := node.NotBefore()
@@ -353,8 +353,8 @@ func (o Observed) ownObstacle(node request.Node) (reason, note string, requeueAf
 	return "", "", 0
 }
 
-// untilSilent returns how much longer the agent has to answer; or after that, how much longer the node waits
-// because it did not answer, or not begin.
+// untilSilent returns how much longer the agent has to answer. After that, it returns how much longer the node waits
+// because the agent did not answer or begin.
 func (o Observed) untilSilent(node request.Node) time.Duration {
 	grant, wait := node.Grant, answerWithin
 	from := grant.Chosen
@@ -367,8 +367,8 @@ func (o Observed) untilSilent(node request.Node) time.Duration {
 	return o.until(from.Add(wait), wait)
 }
 
-// until returns how long it takes until a time that is no further away than that; zero if it has passed, or
-// if it is further away: somebody's clock was wrong.
+// until returns the time left until at. It is zero if at has passed, or is further away than most: then a clock was
+// wrong.
 func (o Observed) until(at time.Time, most time.Duration) time.Duration {
 	if left := at.Sub(o.Now); left > 0 && left <= most+request.ClockSkew {
 		return left
@@ -377,7 +377,7 @@ func (o Observed) until(at time.Time, most time.Duration) time.Duration {
 }
 
 // lastGranted returns when a node was last granted a reboot; zero if never. A time in the
-// future is nobody's: a clock was wrong.
+// future does not count: a clock was wrong.
 func (o Observed) lastGranted(node request.Node) time.Time {
 	if grant := node.Grant; grant != nil && !grant.LastGranted.After(o.Now.Add(request.ClockSkew)) {
 		return grant.LastGranted

@@ -21,9 +21,9 @@ import (
 )
 
 const (
-	// holdPeriod is how long what holds reboots back is not asked for again.
+	// holdPeriod is how long an answer about what holds reboots back is used.
 	holdPeriod = time.Minute
-	// maxError is how much of an error, or of results, a note has, in bytes.
+	// maxError limits an error, or results, in a note, in bytes.
 	maxError = 512
 	// prometheusTimeout is how long Prometheus may take to answer.
 	prometheusTimeout = 10 * time.Second
@@ -32,13 +32,13 @@ const (
 // Hold is what holds reboots back and is neither on a Node nor in the flags.
 type Hold struct {
 	Until time.Time // after which the answer is no longer used
-	// Reason and Note say why no node may reboot; empty if nothing speaks against it.
+	// Reason and Note say why no node may reboot; empty if nothing holds all nodes back.
 	Reason, Note string
-	// Pods has the Pods that must not be disturbed, by the name of their node.
+	// Pods contains one Pod that must not be disturbed for each node that has any, by the node's name.
 	Pods map[string]string
 }
 
-// holds reports whether any node waits because of that.
+// holds reports whether any node waits because of h.
 func (h Hold) holds() bool { return h.Reason != "" || len(h.Pods) > 0 }
 
 // prometheusClient returns a client of Prometheus. -prometheus-config is read now, and the
@@ -72,7 +72,7 @@ func configError(c Config, err error) error {
 	return fmt.Errorf("-prometheus-config=%s: %s", c.PrometheusConfig, strings.Join(strings.Fields(err.Error()), " "))
 }
 
-// hasCredentials reports whether these options are only for a server that TLS vouches for. Over
+// hasCredentials reports whether these options need TLS to authenticate the server. Over
 // plain HTTP, a proxy and the values of headers are allowed: Mimir's X-Scope-OrgID is no secret.
 func hasCredentials(c promconfig.HTTPClientConfig) bool {
 	if c.HTTPHeaders != nil {

@@ -19,7 +19,7 @@ func newProgram() manager.Manager {
 	return manager.Manager{Name: Name, LeaseName: Name, Controllers: []manager.Descriptor{NewDescriptor()}}
 }
 
-// NewDescriptor returns what a process needs to know to run the controller.
+// NewDescriptor describes the controller to a [manager.Manager].
 func NewDescriptor() manager.Descriptor {
 	config := &Config{}
 	return manager.Descriptor{

@@ -21,10 +21,10 @@ const (
 )
 
 const (
-	// tellEvery is how often it is told why a node waits, as long as it does: events do not last.
+	// tellEvery is how often an event repeats why a node waits: events expire.
 	tellEvery = 30 * time.Minute
-	// maxTold is for how many nodes an event says that they wait for the same reason. When a window
-	// opens, all nodes wait for something else, and the queue of events has room for 1,000.
+	// maxTold is how many of the nodes that wait for the same reason have an event about it. When a window
+	// opens, the reason changes for all nodes, and the queue of events has room for 1,000.
 	maxTold = 20
 )
 
@@ -48,8 +48,8 @@ func (c *Controller) recordStep(ctx context.Context, d Decision, step Step, node
 	}
 }
 
-// recordWaiting records why each of these nodes waits, if that has changed or is so for long: of those with
-// the same reason, for the first ones by turn. It returns when to do so again; zero for never.
+// recordWaiting records why nodes wait, if the reason is new or was told long ago. For each reason, it does so for
+// the first nodes by turn. It returns when to do so again; zero for never.
 func (c *Controller) recordWaiting(ctx context.Context, waiting []Waiting) (again time.Duration) {
 	before, now, times := c.told, time.Now(), map[string]int{}
 	c.told = map[types.UID]told{}

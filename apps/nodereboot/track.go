@@ -61,7 +61,7 @@ func strip(node *corev1.Node) {
 
 // isAlike reports whether nothing has changed that is read here.
 func isAlike(before, after *corev1.Node) bool {
-	former := *before
-	former.ResourceVersion = after.ResourceVersion
-	return equality.Semantic.DeepEqual(&former, after)
+	previous := *before
+	previous.ResourceVersion = after.ResourceVersion
+	return equality.Semantic.DeepEqual(&previous, after)
 }

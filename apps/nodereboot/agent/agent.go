@@ -15,8 +15,8 @@
 // only finishes: the record says that the grant is done.
 //
 // That the node is drained is not recorded: others can write annotations, and draining twice
-// does no harm, so a new process drains again. Whose cordon it is, the record says, in the write
-// that cordons. If someone removes the agent's cordon, the agent gives the reboot up.
+// does no harm, so a new process drains again. The write that cordons the node also records that
+// the cordon is the agent's. If someone removes it, the agent gives the reboot up.
 //
 // # Steps
 //
@@ -101,8 +101,8 @@ func (a *Agent) Run(ctx context.Context) error {
 }
 
 // sync takes one step after the other until there is something to wait for. The cache only says that there
-// may be something to do; each step is decided by a live Node, or the API server's response to the step
-// before.
+// may be something to do; each step is decided by a live Node, or the API server's response to the
+// previous step.
 func (a *Agent) sync(ctx context.Context, _ cache.ObjectName) (requeueAfter time.Duration, err error) {
 	node, err := a.nodes.Get(a.config.NodeName)
 	if apierrors.IsNotFound(err) {
@@ -150,7 +150,7 @@ func (a *Agent) sync(ctx context.Context, _ cache.ObjectName) (requeueAfter time
 // patience is how long it may be unknown whether there is a sentinel file before the record says so.
 const patience = 30 * time.Second
 
-// observe adds to the Node what else there is to know. An error means that it is not known yet.
+// observe adds to the Node what else Decide needs. An error means that it is not known yet.
 func (a *Agent) observe(node *corev1.Node) (Observed, error) {
 	o := Observed{Now: time.Now(), Node: request.Read(node), Drain: a.drain.Drained, Outcome: a.outcome, Limits: a.config.Limits}
 	bootID, bootErr := os.ReadFile(a.config.BootIDFile)
@@ -237,7 +237,7 @@ func (a *Agent) reboot(ctx context.Context, node *corev1.Node) error {
 	return nil
 }
 
-// write patches the Node if it is still as it was when that was decided.
+// write patches the Node if it has not changed since the decision.
 func (a *Agent) write(ctx context.Context, node *corev1.Node, d Decision) (*corev1.Node, error) {
 	annotations := map[string]*string{request.Agent: request.Encode(d.Record)}
 	if d.UsesRequest {

@@ -15,7 +15,7 @@ type Observed struct {
 	BootID string // of the running system; empty if it cannot be read
 	// Sentinel is when the sentinel file was last modified; zero if there is none.
 	Sentinel time.Time
-	// IsBlind is whether it is not known if there is a sentinel file.
+	// IsBlind says that the agent does not know whether there is a sentinel file.
 	IsBlind bool
 	// Unable is why the agent cannot reboot its host, or cannot tell whether it should; empty if it can.
 	Unable string
@@ -23,7 +23,7 @@ type Observed struct {
 	// has looked at them for this decision.
 	Blocked *string
 	// Drain is how far this process has come with the drain. No annotation says so: draining twice does
-	// no harm, but believing somebody else that the node is drained could.
+	// no harm, but trusting someone else that the node is drained could.
 	Drain Drained
 	// Outcome is how the reboot command has ended; empty if this process does not know.
 	Outcome string
@@ -47,10 +47,11 @@ type Limits struct {
 	RetryAfter time.Duration // from giving up to the next attempt; it doubles each time, up to a day
 }
 
-// MaxRetryAfter is how long a node waits at most after an attempt that has failed.
+// MaxRetryAfter is the longest time that a node waits after a failed attempt.
 const MaxRetryAfter = 24 * time.Hour
 
-// recordFor is how long after a drain the reboot command is still run, which first has to be recorded.
+// recordFor is how long after the latest end of a drain the agent still tries to record the reboot command. It does not
+// run the command before that.
 const recordFor = 10 * time.Minute
 
 // Step is what the agent does next.
@@ -65,7 +66,7 @@ const (
 	Begin  Step = "Begin"  // record the work, and cordon
 	Drain  Step = "Drain"
 	Reboot Step = "Reboot" // record that the reboot command is run, and run it
-	Disown Step = "Disown" // note that somebody has removed the agent's cordon
+	Disown Step = "Disown" // note that someone has removed the agent's cordon
 	GiveUp Step = "GiveUp" // end the work without a reboot, and uncordon
 	Finish Step = "Finish" // end the work after the reboot, and uncordon
 )
@@ -121,8 +122,8 @@ func (o Observed) recordOrNew(record *request.Record) request.Record {
 	return r
 }
 
-// refresh brings a record up to date with what is observed. What a reboot has changed counts once it is known
-// whether there is a sentinel file: the one from before must be recognized.
+// refresh brings a record up to date with what is observed. After a reboot, it waits until it is known whether there
+// is a sentinel file, because an old one must be recognized.
 func (o Observed) refresh(r request.Record) request.Record {
 	now := o.Now.UTC().Truncate(time.Second)
 	r.Unable = o.Unable
@@ -161,7 +162,7 @@ func (o Observed) failed(r request.Record, why string) request.Record {
 }
 
 // answer returns what to do about the node's grant, if there is one for this boot and a reboot is still
-// requested. Also a choice that the controller did not wait for any longer is answered.
+// requested. It answers even a choice that the controller no longer waits for.
 func (o Observed) answer(r request.Record) Decision {
 	grant := o.Node.Grant
 	if grant == nil || grant.BootID != o.BootID || r.ID >= grant.ID && r.IsDone || r.ID > grant.ID || r.Unable != "" ||
@@ -190,7 +191,7 @@ func (o Observed) isClosed() bool {
 	return grant != nil && !grant.Closes.IsZero() && !o.Now.Before(grant.Closes)
 }
 
-// begin records the work and cordons the node, unless somebody else has.
+// begin records the work and cordons the node, unless someone else has.
 func (o Observed) begin(r request.Record) Decision {
 	r.Work = &request.Work{Since: o.Now.UTC().Truncate(time.Second)}
 	r.NotBefore, r.Why = time.Time{}, ""
@@ -260,14 +261,14 @@ func commanded(o Observed, r request.Record) Decision {
 	return giveUp(o, r, why)
 }
 
-// disown records that the agent's cordon is gone. The next one can be somebody else's.
+// disown records that the agent's cordon is gone. The next one can be someone else's.
 func disown(r request.Record) Decision {
 	work := *r.Work
 	work.IsCordoned, r.Work = false, &work
 	return Decision{Step: Disown, Record: &r}
 }
 
-// giveUpFor ends the work without a reboot, which is attempted again later.
+// giveUpFor ends the work without a reboot, until a later attempt.
 func giveUpFor(o Observed, r request.Record, why string) Decision {
 	return giveUp(o, o.failed(r, why), why)
 }
@@ -280,7 +281,7 @@ func giveUp(o Observed, r request.Record, why string) Decision {
 }
 
 // finish ends the work after the reboot, once the node is Ready. That counts only when the kubelet of the
-// new boot has said so: until then, the Node may show what the old one said.
+// new boot has said so: until then, the Node can show what the kubelet of the old boot said.
 func finish(o Observed, r request.Record) Decision {
 	switch {
 	case r.Work.IsCordoned && !o.Node.Spec.Unschedulable:

@@ -25,7 +25,7 @@ import (
 )
 
 const (
-	// drainAttempt is how long the API server has to answer to one attempt to drain.
+	// drainAttempt is how long one attempt to drain can take.
 	drainAttempt = 20 * time.Second
 	// drainPatience is how long a drain may wait before an event says what for.
 	drainPatience = time.Minute
@@ -38,14 +38,14 @@ const (
 // drain is what this process knows of its drain of the node.
 type drain struct {
 	Drained
-	pods    sets.Set[types.UID] // what the first list after the cordon had; nil before
+	pods    sets.Set[types.UID] // in the first list after the cordon; nil before
 	emptyAt time.Time           // since when none of them is left; zero before
 	toldAt  time.Time           // when an event has last said what it waits for; zero before
 	isSaid  bool                // whether an event says that it is done, and the node is being rebooted
 }
 
-// look returns why kubectl drain would refuse the node, because of the first such Pod; empty if it would
-// not.
+// look returns why kubectl drain would refuse to drain the node, for the first such Pod; empty if it would not
+// refuse.
 func (a *Agent) look(ctx context.Context) (*string, error) {
 	if !a.config.Drain {
 		return new(string), nil
@@ -122,7 +122,7 @@ func (a *Agent) drainNode(ctx context.Context, node *corev1.Node) (blocked *stri
 		obstacles, leavesBy = a.attached(node)
 	}
 	if !leavesBy.IsZero() {
-		leavesBy = leavesBy.Add(retryDelay + drainAttempt) // The attempt after that finds that it is so.
+		leavesBy = leavesBy.Add(retryDelay + drainAttempt) // when the next attempt has noticed
 	}
 	a.wait(ctx, node, obstacles, leavesBy)
 	return nil
@@ -144,7 +144,7 @@ func (a *Agent) wait(ctx context.Context, node *corev1.Node, obstacles []string,
 }
 
 // attached returns the volumes that are still attached to the node, and until when they are waited for: a
-// reboot that comes before they are detached delays their Pods elsewhere. Those of DaemonSets stay.
+// reboot that comes before they are detached delays their Pods elsewhere. Volumes of DaemonSets stay attached.
 func (a *Agent) attached(node *corev1.Node) (obstacles []string, until time.Time) {
 	if a.drain.emptyAt.IsZero() {
 		a.drain.emptyAt = time.Now()
@@ -157,8 +157,8 @@ func (a *Agent) attached(node *corev1.Node) (obstacles []string, until time.Time
 	return obstacles, until
 }
 
-// evict evicts these Pods, side by side. It returns why some of them have not left yet; and if all that is
-// left are ending, when the last one will have ended.
+// evict evicts these Pods concurrently. It returns why some of them have not left yet and, if all remaining Pods are
+// ending, when the last one will have ended.
 func (a *Agent) evict(ctx context.Context, pods []corev1.Pod) (obstacles []string, leavesBy time.Time) {
 	why, until := make([]string, len(pods)), make([]time.Time, len(pods))
 	var evictions sync.WaitGroup
@@ -183,8 +183,8 @@ func (a *Agent) evict(ctx context.Context, pods []corev1.Pod) (obstacles []strin
 	return obstacles, leavesBy
 }
 
-// evictPod evicts a Pod, and not another one of that name. It returns why the Pod is still in the way of
-// the reboot, empty if it is not, and when it will not be any longer; zero if nobody knows.
+// evictPod evicts a Pod, but no other of the same name. It returns why the Pod is still in the way of the reboot,
+// empty if it is not, and until when; zero if that is unknown.
 func (a *Agent) evictPod(ctx context.Context, pod *corev1.Pod) (why string, until time.Time) {
 	if deleted := pod.DeletionTimestamp; deleted != nil {
 		until = deleted.Add(request.ClockSkew)

@@ -23,8 +23,7 @@ const (
 	ReasonFinished   = "RebootFinished"
 )
 
-// maxMessage is the length in bytes of the longest message: that about a node with many
-// Pods could be longer than anybody reads.
+// maxMessage limits a message, in bytes: a node can have many Pods.
 const maxMessage = 1024
 
 // whyGivenUp returns the message about a reboot that is given up.

@@ -20,7 +20,7 @@ const rebootSignal = syscall.Signal(34 + 5)
 // Rebooter reboots the system.
 type Rebooter interface {
 	// Check returns why Reboot cannot work here, as far as that can be found out without
-	// trying; nil if nothing speaks against it.
+	// trying; nil if it knows no reason.
 	Check() error
 	// Reboot may return before the system goes down, and gives up when ctx ends.
 	Reboot(ctx context.Context) error

@@ -14,9 +14,8 @@ import (
 	"nicoleh.io/k8s-controller/apps/nodereboot/request"
 )
 
-// absent is what WatchSentinel writes if there is no sentinel file, and what begins with
-// unknown if it cannot find that out. Otherwise, it writes when the file was last modified
-// (RFC 3339).
+// WatchSentinel writes absent if there is no sentinel file, and unknown and an error if it
+// cannot tell. Otherwise, it writes when the file was last modified (RFC 3339).
 const (
 	absent  = "absent"
 	unknown = "unknown: "
@@ -27,7 +26,7 @@ const (
 var errSentinelUnknown = errors.New("it is not known yet whether the sentinel file exists")
 
 // WatchSentinel writes to the file state whether the file sentinel exists, and when it was
-// last modified. It looks that often, until ctx ends. It is meant for a process without
+// last modified. It looks once per interval, until ctx ends. It is meant for a process without
 // privileges: the directory of a sentinel file may have sockets that root could connect to.
 func WatchSentinel(ctx context.Context, sentinel, state string, every time.Duration) error {
 	for written := ""; ; {

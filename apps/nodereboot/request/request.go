@@ -27,9 +27,9 @@ const (
 	// is not rebooted, whatever its agent wants. With any other value, the node waits until someone
 	// corrects it. The agent removes it when it reboots the node.
 	Needed = "controller.nicoleh.io/reboot-needed"
-	// Granted has the node's present or last grant, a [Grant].
+	// Granted contains the node's current or last grant, a [Grant].
 	Granted = "controller.nicoleh.io/reboot-grant"
-	// Agent has what the node's agent says, a [Record].
+	// Agent contains what the node's agent says, a [Record].
 	Agent = "controller.nicoleh.io/reboot-agent"
 )
 
@@ -45,19 +45,19 @@ const (
 type Grant struct {
 	// ID increases with each grant of the node.
 	ID int64 `json:"id"`
-	// BootID identifies the boot that may end. Under another one, this is no grant.
+	// BootID identifies the boot that may end. In another boot, the grant is void.
 	BootID string `json:"bootID"`
 	// Chosen is when the controller has chosen the node. It counts as unavailable from then on.
 	Chosen time.Time `json:"chosen"`
-	// Until is until when the agent may begin; zero if the node is only chosen.
+	// Until is when the permission to begin ends; zero if the node is only chosen.
 	Until time.Time `json:"until,omitzero"`
-	// Closes is when the window closes, and with it a drain; zero if none does.
+	// Closes is when the window closes, and a drain ends; zero if no window closes.
 	Closes time.Time `json:"closes,omitzero"`
 	// IsOver is whether the controller has taken back the grant, or the choice.
 	IsOver bool `json:"over,omitempty"`
 	// Unanswered is how many grants in a row the agent did not answer, or not use, in time.
 	Unanswered uint `json:"unanswered,omitempty"`
-	// LastGranted is when the node was last granted a reboot, by this grant or one before.
+	// LastGranted is when the node was last granted a reboot, by this grant or an earlier one.
 	LastGranted time.Time `json:"lastGranted,omitzero"`
 }
 
@@ -65,8 +65,8 @@ type Grant struct {
 type Record struct {
 	// BootID identifies the boot in which this was written, and the one that should end if there is Work.
 	BootID string `json:"bootID"`
-	// Since is since when the node has needed a reboot, for whatever reason, or its agent has been unable;
-	// zero if neither is so.
+	// Since is when the node began to need a reboot, for any reason, or its agent became unable; zero if
+	// neither is so.
 	Since time.Time `json:"since,omitzero"`
 	// Sentinel is when the sentinel file was last modified, which requests a reboot; zero if there is none.
 	Sentinel time.Time `json:"sentinel,omitzero"`
@@ -89,7 +89,7 @@ type Record struct {
 	// NotBefore is when the next reboot may be granted after such a failure; Why is what has happened.
 	NotBefore time.Time `json:"notBefore,omitzero"`
 	Why       string    `json:"why,omitempty"`
-	// Failed is set if the last reboot command had no effect: somebody has to look into that.
+	// Failed is set if the last reboot command had no effect: someone has to look into that.
 	Failed *Failure `json:"failed,omitempty"`
 }
 
@@ -109,8 +109,8 @@ type Work struct {
 type Failure struct {
 	// At is when the agent found that out.
 	At time.Time `json:"at"`
-	// Sentinel is when the sentinel file was last modified then; zero if there was none. While it is
-	// the same, it requests nothing.
+	// Sentinel is when the sentinel file had last been modified; zero if there was none. Until it is
+	// modified again, it requests nothing.
 	Sentinel time.Time `json:"sentinel,omitzero"`
 	// Why is for people.
 	Why string `json:"why"`
@@ -124,8 +124,8 @@ func (r Record) Wants() bool {
 // Node is a Node with what its annotations say.
 type Node struct {
 	*corev1.Node
-	Grant  *Grant  // nil if it has none, or one that nobody can read
-	Record *Record // nil if it has none, or one that nobody can read
+	Grant  *Grant  // nil if it has none that can be decoded
+	Record *Record // nil if it has none that can be decoded
 }
 
 // Read reads the annotations of a Node.
@@ -178,13 +178,13 @@ func (n Node) Stage() Stage {
 	return MayReboot
 }
 
-// IsUnused reports whether a grant of the present boot is over that the agent has answered, and not begun to use.
+// IsUnused reports whether the node's grant is over, and its agent answered but did not use it in the current boot.
 func (n Node) IsUnused() bool {
 	grant, record := n.Grant, n.Record
 	return grant != nil && grant.IsOver && !grant.Until.IsZero() && record != nil && record.BootID == grant.BootID && record.ID == grant.ID && !record.IsDone
 }
 
-// HasAnswered reports whether the node's agent has answered its newest grant, if that is for the present boot.
+// HasAnswered reports whether the node's agent has answered its newest grant, if that is for the current boot.
 func (n Node) HasAnswered() bool {
 	return n.Grant == nil || n.Record != nil && (n.Record.ID >= n.Grant.ID || n.Record.BootID != n.Grant.BootID)
 }
@@ -202,8 +202,8 @@ func (n Node) IsDeclined() bool {
 	return isThere && isClear && !isYes
 }
 
-// IsNeeded reports whether someone requests a reboot of the node, and nobody has declined it: people,
-// or its agent. A node that is being deleted needs none.
+// IsNeeded reports whether people or the agent request a reboot of the node, and nobody has declined it.
+// A node that is being deleted needs none.
 func (n Node) IsNeeded() bool {
 	isWanted := n.Record != nil && n.Record.Wants()
 	return (n.IsAsked() || isWanted) && !n.IsDeclined() && n.DeletionTimestamp == nil
