@@ -10,14 +10,16 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
 
+	"nicoleh.io/k8s-controller/pkg/apis/samplecontroller/v1alpha1"
 	"nicoleh.io/k8s-controller/test/lab"
 )
 
-var manifest = regexp.MustCompile("(?s)\n```yaml\n# (\\S+)\\.yaml\n(.*?)\n```\n")
+var manifest = regexp.MustCompile("(?s)\n```yaml\n(apiVersion: controller.nicoleh.io/.*?\n)```\n")
 
-// manifests returns the manifests of docs/using.md by their file names, and the whole page.
-func manifests(t *testing.T, l *lab.Lab) (found map[string]string, page string) {
+// icecreams returns the Icecreams of docs/using.md by their names, and the whole page.
+func icecreams(t *testing.T, l *lab.Lab) (found map[string]string, page string) {
 	t.Helper()
 	using, err := os.ReadFile(l.Path("docs/using.md"))
 	if err != nil {
@@ -25,25 +27,23 @@ func manifests(t *testing.T, l *lab.Lab) (found map[string]string, page string) 
 	}
 	found = map[string]string{}
 	for _, match := range manifest.FindAllStringSubmatch(string(using), -1) {
-		if strings.Contains(match[2], "\nkind: ") {
-			found[match[1]] = match[2]
+		var ice v1alpha1.Icecream
+		if err := yaml.UnmarshalStrict([]byte(match[1]), &ice); err != nil {
+			t.Fatal(err)
 		}
+		found[ice.Name] = match[1]
 	}
 	return found, string(using)
 }
 
-// The manifests of docs/using.md find the Icecream and its Pods, and scale it.
+// The files of artifacts/examples/shop find the Icecream and its Pods, and scale it.
 func TestNextToAnIcecream(t *testing.T) {
 	t.Parallel()
 	n := NewNamespace(t)
 	lab.Kubectl(t, n.Lab, "apply", "-f", "testdata/verticalpodautoscaler.yaml")
 	lab.Kubectl(t, n.Lab, "wait", `--for=jsonpath={.status.conditions[?(@.type=="Established")].status}=True`, "-f", "testdata/verticalpodautoscaler.yaml")
-	found, _ := manifests(t, n.Lab)
-	for file, text := range found {
-		if !strings.HasPrefix(file, "template/") {
-			n.Apply(t, text)
-		}
-	}
+	n.Kubectl(t, "apply", "-k", n.Lab.Path("artifacts/examples/shop/base"))
+	n.Kubectl(t, "apply", "-f", n.Lab.Path("artifacts/examples/shop/verticalpodautoscaler.yaml"))
 	n.EventuallyReady(t, "shop")
 	eventuallyShows := func(want string, args ...string) {
 		t.Helper()
@@ -76,39 +76,48 @@ func TestNextToAnIcecream(t *testing.T) {
 	}
 }
 
-// The templates of docs/using.md do what it says, in a namespace with the label that it names. Without
-// them, what they have set is gone. A misspelt one is reported in the words of the page.
-func TestTemplatesOfThePage(t *testing.T) {
+// The Icecreams of docs/using.md get what it says, in a namespace with the label that it names. Without
+// their templates, what these have set is gone. A misspelt one is reported in the words of the page.
+func TestIcecreamsOfThePage(t *testing.T) {
 	t.Parallel()
 	n := NewNamespace(t)
-	found, page := manifests(t, n.Lab)
+	found, page := icecreams(t, n.Lab)
 	label := regexp.MustCompile(`kubectl label namespace NAMESPACE (\S+)`).FindStringSubmatch(page)
-	removal := regexp.MustCompile(`kubectl patch icecream variable --type=merge -p '(.+)'`).FindStringSubmatch(page)
+	removal := regexp.MustCompile(`kubectl patch icecream \S+ --type=merge -p '(.+)'`).FindStringSubmatch(page)
 	misspelt := regexp.MustCompile(`\nspec\.template: unknown field "spec\.containers\[0\]\.(\w+)"\n`).FindStringSubmatch(page)
 	if label == nil || removal == nil || misspelt == nil {
 		t.Fatal("the page does not name the label, the removal, or a misspelt field")
 	}
 	lab.Kubectl(t, n.Lab, "label", "namespace", n.Name, label[1])
 	n.Kubectl(t, "create", "serviceaccount", "reader")
-	n.Kubectl(t, "create", "secret", "generic", "password", "--from-literal=PASSWORD=secret")
+	n.Kubectl(t, "create", "secret", "generic", "database", "--from-literal=password=secret")
+	n.Kubectl(t, "create", "secret", "generic", "tokens", "--from-literal=TOKEN=secret")
 	const container = `{.spec.template.spec.containers[?(@.name=="icecream")]`
 	for _, c := range []struct{ name, path, with, without string }{
-		{"variable", container + `.env}`, `[{"name":"GREETING","value":"hello"}]`, ``},
-		{"command", container + `.command}` + container + `.args}`, `["nginx"]["-e","stderr","-g","daemon off;"]`, ``},
-		{"probe", container + `.readinessProbe.httpGet.port}`, `8080`, ``},
 		{
-			"volume", `{.spec.template.spec.volumes[*].emptyDir.sizeLimit} ` + container + `.securityContext}`,
-			`64Mi {"allowPrivilegeEscalation":false,"capabilities":{"drop":["ALL"]},"readOnlyRootFilesystem":true}`,
-			` {"allowPrivilegeEscalation":false,"capabilities":{"drop":["ALL"]}}`,
+			"example-icecream",
+			`{.spec.replicas} {.spec.template.spec.terminationGracePeriodSeconds} ` + container + `.resources}`,
+			`3 10 {"requests":{"cpu":"100m","memory":"64Mi"}}`,
+			`3 30 {"requests":{"cpu":"100m","memory":"64Mi"}}`,
 		},
 		{
-			"account", `{.spec.template.spec.serviceAccountName} {.spec.template.spec.automountServiceAccountToken} ` + container + `.envFrom}`,
-			`reader true [{"secretRef":{"name":"password"}}]`, ` false `,
+			"sundae",
+			container + `.env}` + container + `.command}` + container + `.args}` + container + `.readinessProbe.httpGet.port}` +
+				container + `.securityContext}{.spec.template.spec.volumes[*].emptyDir.sizeLimit}`,
+			`[{"name":"GREETING","value":"hello"}]["nginx"]["-e","stderr","-g","daemon off;"]8080` +
+				`{"allowPrivilegeEscalation":false,"capabilities":{"drop":["ALL"]},"readOnlyRootFilesystem":true}64Mi`,
+			`{"allowPrivilegeEscalation":false,"capabilities":{"drop":["ALL"]}}`,
 		},
-		{"sidecar", `{.spec.template.spec.containers[*].name}`, `icecream proxy`, `icecream`},
+		{
+			"affogato",
+			`{.spec.template.spec.serviceAccountName} {.spec.template.spec.automountServiceAccountToken} ` + container + `.env}` + container + `.envFrom}`,
+			`reader true [{"name":"PASSWORD","valueFrom":{"secretKeyRef":{"key":"password","name":"database"}}}][{"secretRef":{"name":"tokens"}}]`,
+			` false `,
+		},
+		{"wafer", `{.spec.template.spec.containers[*].name}`, `icecream proxy`, `icecream`},
 	} {
-		text := found["template/"+c.name]
-		delete(found, "template/"+c.name)
+		text := found[c.name]
+		delete(found, c.name)
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			requireShows := func(want string) {
@@ -131,10 +140,8 @@ func TestTemplatesOfThePage(t *testing.T) {
 			requireShows(c.without)
 		})
 	}
-	for file := range found {
-		if strings.HasPrefix(file, "template/") {
-			t.Errorf("nobody tries %s.yaml", file)
-		}
+	for name := range found {
+		t.Errorf("nobody tries %s", name)
 	}
 }
 

@@ -293,36 +293,11 @@ func (s site) define() {
 	s.kubectl("wait", `--for=jsonpath={.status.conditions[?(@.type=="Established")].status}=True`, "-f", definition)
 }
 
-// block matches a YAML file in a document that begins with a comment, which is its name.
-var block = regexp.MustCompile("(?s)\n```yaml\n# (\\S+\\.yaml)\n(.*?)\n```\n")
-
-// documented writes the files that a document shows into a new directory, next to a copy of
-// the artifacts.
-func (s site) documented(document string) (dir string) {
-	s.Helper()
-	dir, err := filepath.EvalSymlinks(s.TempDir())
-	if err != nil {
-		s.Fatal(err)
-	}
-	if err := os.CopyFS(filepath.Join(dir, "k8s-controller", "artifacts"), os.DirFS(artifacts)); err != nil {
-		s.Fatal(err)
-	}
-	content, err := os.ReadFile(artifacts + "/../docs/" + document)
-	if err != nil {
-		s.Fatal(err)
-	}
-	for _, found := range block.FindAllSubmatch(content, -1) {
-		s.write(dir, string(found[1]), string(found[2]))
-	}
-	return dir
-}
-
-// An overlay gives an Icecream another name, image and size, and what refers to it follows:
-// the files are those of docs/using.md.
+// An overlay gives an Icecream another name, image and size, and what refers to it follows.
 func overlayOfIcecreams(s site) {
+	const prod = artifacts + "/examples/shop/prod"
 	s.define()
-	dir := s.documented("using.md")
-	s.kubectl("apply", "--warnings-as-errors", "-k", filepath.Join(dir, "prod"))
+	s.kubectl("apply", "--warnings-as-errors", "-k", prod)
 	for _, want := range [][]string{
 		{"registry.example/shop:v2 4 prod-shop", "icecream/prod-shop", "{.spec.image} {.spec.replicas} {.spec.deploymentName}"},
 		{"prod-shop", "horizontalpodautoscaler/prod-shop", "{.spec.scaleTargetRef.name}"},
@@ -334,7 +309,7 @@ func overlayOfIcecreams(s site) {
 	} {
 		s.is(want[0], want[1:]...)
 	}
-	s.kubectl("delete", "-k", filepath.Join(dir, "prod"))
+	s.kubectl("delete", "-k", prod)
 	s.kubectl("delete", "-f", definition)
 }
 
