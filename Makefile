@@ -150,7 +150,7 @@ REQUESTS ?= 100000
 fidelity: local-cluster ## Compare the model of the API server with a real one, by REQUESTS random requests
 	go -C test test -count=1 -timeout 3h -v ./fidelity -requests=$(REQUESTS)
 
-# The two tables of docs/performance.md. Each takes about 20 minutes.
+# Two tables. Each takes about 20 minutes.
 .PHONY: bench
 bench: local-cluster ## Measure the controller next to a baseline on controller-runtime
 	go -C test run ./bench

@@ -3,7 +3,6 @@ package charts
 import (
 	"encoding/json"
 	"os"
-	"regexp"
 	"testing"
 
 	lua "github.com/yuin/gopher-lua"
@@ -11,18 +10,14 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Argo CD finds in an Icecream what kstatus finds, by the health check of docs/operating.md.
+// Argo CD finds in an Icecream what kstatus finds, by the health check in artifacts/examples.
 func TestArgoCDHealth(t *testing.T) {
-	document, err := os.ReadFile(root + "/docs/operating.md")
+	file, err := os.ReadFile(root + "/artifacts/examples/argocd-cm.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	found := regexp.MustCompile("(?s)\n```yaml\n(apiVersion: v1\nkind: ConfigMap\nmetadata: {name: argocd-cm, .*?)\n```\n").FindSubmatch(document)
-	if found == nil {
-		t.Fatal("docs/operating.md has no ConfigMap argocd-cm")
-	}
 	var config corev1.ConfigMap
-	if err := yaml.UnmarshalStrict(found[1], &config); err != nil {
+	if err := yaml.UnmarshalStrict(file, &config); err != nil {
 		t.Fatal(err)
 	}
 	check := config.Data["resource.customizations.health.controller.nicoleh.io_Icecream"]

@@ -218,12 +218,11 @@ func keepIcecreams(s site) {
 	s.kubectl("delete", "crd/icecreams.controller.nicoleh.io")
 }
 
-// The policy of docs/operating.md keeps contractors from making a Deployment by an Icecream
-// that they could not make themselves.
+// A policy keeps contractors from making a Deployment by an Icecream that they could not make themselves.
 func contractors(s site) {
 	s.define()
-	policy := s.shown("apiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingAdmissionPolicy\nmetadata: {name: contractors-icecreams}")
-	s.apply(policy)
+	const policy = artifacts + "/examples/contractors.yaml"
+	s.kubectl("apply", "--warnings-as-errors", "-f", policy)
 	create := func(image, group string) (string, error) {
 		command := s.command(s.cluster.Kubectl(), "create", "--dry-run=server", "-f=-", "--as=somebody", "--as-group=system:masters", "--as-group="+group)
 		command.Stdin = strings.NewReader("apiVersion: controller.nicoleh.io/v1alpha1\nkind: Icecream\nmetadata: {name: theirs, namespace: default}\nspec: {image: " + image + "}\n")
@@ -246,9 +245,7 @@ func contractors(s site) {
 			s.Errorf("%v: %s", attempt, output)
 		}
 	}
-	for _, kind := range []string{"validatingadmissionpolicybinding/", "validatingadmissionpolicy/"} {
-		s.kubectl("delete", kind+"contractors-icecreams")
-	}
+	s.kubectl("delete", "-f", policy)
 	s.kubectl("delete", "-f", definition)
 }
 
