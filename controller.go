@@ -135,7 +135,9 @@ func NewController(
 	return c, nil
 }
 
-// sync brings one Icecream closer to what its spec asks for.
+// sync brings one Icecream closer to what its spec asks for. The loop syncs it again after requeueAfter if err is nil or
+// NoBackoff, which is logged. After any other error it ignores requeueAfter and retries with back-off; a Deferred one is
+// logged at V(4) only.
 func (c *Controller) sync(ctx context.Context, name cache.ObjectName) (requeueAfter time.Duration, err error) {
 	if err := c.writes.EnsureReady(name); err != nil {
 		c.metrics.StaleCacheWait()
@@ -155,11 +157,11 @@ func (c *Controller) sync(ctx context.Context, name cache.ObjectName) (requeueAf
 	}
 	plan := icecream.Decide(observed)
 	if !plan.IsOpen() && plan.Held.Reason == "" {
-		c.attempts.Settle(observed.Icecream)
+		c.attempts.Settle(observed.Icecream) // The Deployment is as asked for, so an earlier failure is over.
 	}
 	if plan.IsOpen() && plan.Wait == 0 {
 		if observed.Last, err = c.act(ctx, observed, plan); !observed.Last.IsWorthTelling() {
-			return lookAgain, err // The caches will show an accepted write. The loop retries a failed one.
+			return lookAgain, err // If the write was accepted, the caches will show it. Otherwise err makes the loop retry.
 		}
 		plan = icecream.Decide(observed) // again, for the wait until the next attempt
 	}
@@ -223,9 +225,11 @@ func (c *Controller) rivals(ice *v1alpha1.Icecream) []*v1alpha1.Icecream {
 	return slices.DeleteFunc(slices.Clone(asking), func(other *v1alpha1.Icecream) bool { return other.Name == ice.Name })
 }
 
-// act writes the Deployment and returns the attempt, which is zero if nothing was sent or the caches are behind.
+// act writes the Deployment and returns the attempt: the zero value if nothing was sent, or if the write failed only
+// because the caches are behind.
 func (c *Controller) act(ctx context.Context, o icecream.Observed, plan icecream.Plan) (last pace.Attempt, err error) {
-	// A new Icecream needs no recheck: it has never had a Deployment.
+	// Before a Deployment is created or adopted, the API server must still have the Icecream. A new one needs no recheck:
+	// no Deployment of it can have been deleted.
 	isNew := o.Live == nil && o.Icecream.Status.ObservedGeneration <= 0 && o.Last.Count == 0
 	if o.Own() == nil && !isNew {
 		if err := c.recheckIcecream(ctx, o.Icecream); err != nil {
@@ -242,7 +246,7 @@ func (c *Controller) act(ctx context.Context, o icecream.Observed, plan icecream
 		case isStale(o, err):
 			return pace.Attempt{}, worker.Deferred(err)
 		case err != nil && !response.IsRefusal(err):
-			return last, err // The attempt is not noted, so both writes are tried again.
+			return last, err // The attempt is not noted, and the loop retries both writes.
 		}
 	}
 	c.attempts.Note(o.Icecream, last)
@@ -283,7 +287,9 @@ func (c *Controller) write(ctx context.Context, o icecream.Observed, request *pa
 	return nil
 }
 
-// isStale reports whether a write failed only because the cache of Deployments is behind.
+// isStale reports whether a write failed only because the cache of Deployments is behind. An apply that creates has no
+// precondition: if somebody else has a Deployment of that name, the API server refuses to change its selector, or to
+// give it another controller.
 func isStale(o icecream.Observed, err error) bool {
 	return response.IsStale(err, deploymentResource, icecream.DeploymentName(o.Icecream)) || o.Live == nil && response.IsTaken(err)
 }

@@ -1,4 +1,4 @@
-// What should be written. Read Observed and Plan, then Decide. deployment.go comes next.
+// What should be written. Read Observed and Plan, then Decide. status.go comes next.
 
 package icecream
 
@@ -35,8 +35,10 @@ type Observed struct {
 
 // Plan is what should be written for one Icecream, or why nothing can be.
 type Plan struct {
-	Apply *patch.Request     // sets the whole Deployment; nil if at most the replicas differ, or Held says why
-	Scale *patch.Request     // sets only the replicas, if Apply is nil or fails; nil if there is nothing to scale
+	// Apply sets the whole Deployment. It is nil if the last Apply still stands: the Deployment has its digest, and nobody
+	// else has set one of its fields. It is nil, too, if Held says why.
+	Apply *patch.Request
+	Scale *patch.Request     // sets only the replicas: without Apply, also if Held, or after an Apply that failed
 	Wish  pace.Wish          // identifies what the requests ask for
 	Wait  time.Duration      // until they can be sent; 0 is now
 	Held  kstatus.Conclusion // why Apply is impossible; otherwise the zero value
@@ -58,10 +60,10 @@ func Decide(o Observed) Plan {
 	case live != nil && live.DeletionTimestamp != nil:
 		return held(v1alpha1.ReasonDeploymentTerminating, "Waiting for Deployment %q to be deleted%s", live.Name, heldBy(live))
 
-	case live == nil, IsControlledBy(live, ice), isOrphan(live, ice):
+	case live == nil, IsControlledBy(live, ice), isOrphan(live, ice): // An orphan was made for this name, and nobody owns it.
 		return o.plan()
 
-	case isLeftover(live, ice):
+	case isLeftover(live, ice): // A deleted Icecream of this name owns it.
 		return held(v1alpha1.ReasonDeploymentTerminating, "Waiting for the garbage collector to delete Deployment %q of a former Icecream",
 			live.Name)
 

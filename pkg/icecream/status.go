@@ -33,7 +33,7 @@ const (
 	maxMessage   = 1024 // of an event (core/v1)
 )
 
-// Status returns what to report before plan is carried out. recheckAfter is how long the status stays right if no
+// Status returns what to report while plan is not carried out yet. recheckAfter is how long the status stays right if no
 // object changes; 0 is forever.
 func Status(o Observed, plan Plan) (s v1alpha1.IcecreamStatus, recheckAfter time.Duration) {
 	s = v1alpha1.IcecreamStatus{
@@ -100,8 +100,8 @@ const (
 	minRefusal = time.Minute
 )
 
-// untilStalled returns the time until the Icecream is Stalled for this reason. Once it is, it stays Stalled: a new
-// process does not know how long a refusal has lasted.
+// untilStalled returns the time until the Icecream is Stalled for this reason. One that is Stalled for it stays so until
+// its spec changes: a new process does not know how long a refusal has lasted.
 func (o Observed) untilStalled(reason string) time.Duration {
 	was := ptr.Deref(meta.FindStatusCondition(o.Icecream.Status.Conditions, v1alpha1.ConditionStalled), metav1.Condition{})
 	if was.Status == metav1.ConditionTrue && was.Reason == reason && was.ObservedGeneration == o.Icecream.Generation {
@@ -142,7 +142,7 @@ func (o Observed) cause(plan Plan, nodes []v1alpha1.IcecreamNode) (c kstatus.Con
 	worst, recheckAfter := o.problem()
 	left := o.untilPodsShow(nodes)
 	recheckAfter = pace.Sooner(recheckAfter, left)
-	isKnown := func(reason string) bool { return isObserved(d) || o.isReported(reason) }
+	isCurrent := func(reason string) bool { return isObserved(d) || o.isReported(reason) }
 	creation, progress := condition(d, appsv1.DeploymentReplicaFailure), condition(d, appsv1.DeploymentProgressing)
 	switch {
 	case isComplete(d) && !isOpen && replicas(d) < replicasOf(o.Icecream):
@@ -152,11 +152,12 @@ func (o Observed) cause(plan Plan, nodes []v1alpha1.IcecreamNode) (c kstatus.Con
 		return kstatus.Conclusion{State: kstatus.Ready, Reason: v1alpha1.ReasonAvailable, Message: o.available()}, recheckAfter
 	case worst.Reason != "":
 		return reconciling(worst.Reason, "%s", worst.Message), recheckAfter
-	case progress.Status == corev1.ConditionFalse && progress.Reason == "ReplicaSetCreateError": // leaves observedGeneration unchanged
+	case progress.Status == corev1.ConditionFalse && progress.Reason == "ReplicaSetCreateError":
+		// The Deployment controller does not raise observedGeneration then.
 		return reconciling(v1alpha1.ReasonReplicaFailure, "%s", progress.Message), recheckAfter
-	case isKnown(v1alpha1.ReasonReplicaFailure) && creation.Status == corev1.ConditionTrue: // The Pods are refused, by a quota for example.
+	case isCurrent(v1alpha1.ReasonReplicaFailure) && creation.Status == corev1.ConditionTrue: // by a quota, for example
 		return reconciling(v1alpha1.ReasonReplicaFailure, "%s", creation.Message), recheckAfter
-	case isKnown(v1alpha1.ReasonDeploymentPaused) && isPausedMidRollout(d):
+	case isCurrent(v1alpha1.ReasonDeploymentPaused) && isPausedMidRollout(d):
 		return reconciling(v1alpha1.ReasonDeploymentPaused, "Deployment %q is paused; run kubectl rollout resume deployment/%[1]s",
 			d.Name), recheckAfter
 	default:
@@ -174,7 +175,7 @@ func reconciling(reason, format string, args ...any) kstatus.Conclusion {
 	return kstatus.Conclusion{State: kstatus.Reconciling, Reason: reason, Message: fmt.Sprintf(format, args...)}
 }
 
-// ofFailure returns what to report about a write that was refused, or that keeps failing.
+// ofFailure returns what to report about a write that was refused, or that has failed for ten seconds.
 func ofFailure(err error) kstatus.Conclusion {
 	switch {
 	case response.IsOwnValidation(err): // Only an edit can help.
@@ -211,8 +212,8 @@ func updated(d *appsv1.Deployment) int32 {
 	return d.Status.UpdatedReplicas
 }
 
-// untilPodsShow returns how long to wait for the cache to show all Pods, so that a Ready Icecream lists its nodes. The
-// wait ends a minute after the Deployment's latest progress, or after Ready became False if that was later.
+// untilPodsShow returns how long to wait for the cache to show all Pods, so that a Ready Icecream lists its nodes. It
+// ends a minute after the Deployment's latest progress, or after Ready became False if that was later.
 func (o Observed) untilPodsShow(nodes []v1alpha1.IcecreamNode) time.Duration {
 	d := o.Own()
 	var placed, ready int32
@@ -298,7 +299,7 @@ func StatusEvent(before, s v1alpha1.IcecreamStatus) Event {
 		return Event{corev1.EventTypeWarning, is.Reason, is.Message}
 	case is.Status == metav1.ConditionTrue && (isNew || was.Status != metav1.ConditionTrue):
 		return Event{corev1.EventTypeNormal, v1alpha1.ReasonSynced, strings.TrimPrefix(placement+"; "+synced, "; ")}
-	case HasMoved(before, s) && placement != "" && is.Reason != v1alpha1.ReasonProgressing: // An event at the end lists all nodes.
+	case HasMoved(before, s) && placement != "" && is.Reason != v1alpha1.ReasonProgressing: // Synced follows, with all nodes.
 		return Event{corev1.EventTypeNormal, v1alpha1.ReasonScheduled, placement}
 	default:
 		return Event{}

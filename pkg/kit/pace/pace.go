@@ -1,9 +1,9 @@
 // Package pace decides when a write can be repeated and when a status can be reported again. It remembers the last
 // write and the last report of each object.
 //
-// A new wish is written at once. It is written again if the API server refused it, or if someone reverted it: after 1 s
-// at first, then after pauses that double up to 5 minutes. The pauses start over after ten minutes without a write, and
-// when a refusal follows an accepted write or the reverse.
+// A new wish is written at once. It is written again if the API server refused it, or if someone reverted it: no earlier
+// than 1 s after the first write, 2 s after the second, and so on up to 5 minutes. The pauses start over after ten
+// minutes without a write, and when a refusal follows an accepted write or the reverse.
 //
 // Writes that failed because of the server or the connection are not paced here: the loop backs off (see package
 // worker). They are remembered only to know how long writes have failed.
@@ -75,8 +75,9 @@ func pauseAfter(count int) time.Duration {
 	return longestPause
 }
 
-// IsContested reports whether someone keeps reverting the wish: it was written at least four times in a row, and is
-// reverted again, or was written less than a minute ago. quietAfter is the rest of that minute.
+// IsContested reports whether someone keeps reverting the wish: it was written at least four times in a row, and either
+// is reverted now, however long the pause until the next write, or was written less than a minute ago. So it ends only
+// when a write has stayed for a minute. quietAfter is the rest of that minute.
 func (a Attempt) IsContested(isReverted bool, now time.Time) (isContested bool, quietAfter time.Duration) {
 	if a.Count < contested || a.outcome() != accepted {
 		return false, 0

@@ -72,11 +72,12 @@ type IcecreamSpec struct {
 
 	// image is the container image to run, in the form
 	// `[registry[:port]/]repository[:tag][@digest]`, of at most 1024 characters. It defaults
-	// to docker.io/nginxinc/nginx-unprivileged:1.29.3-alpine, also if it is removed later, and then
-	// keeps that default when a later release has another one. Unless the template says
-	// otherwise, the Pods meet the restricted Pod Security Standard, so the image must run
-	// as a user other than root, and must name that user by its numeric ID. A reference that a node cannot parse is reported
-	// like a missing image: the Icecream is not Ready, with the reason ImagePullBackOff.
+	// to docker.io/nginxinc/nginx-unprivileged:1.29.3-alpine, also if it is removed later. The
+	// default is stored in the Icecream, so a later release with another one does not change
+	// it. Unless the template says otherwise, the Pods meet the restricted Pod Security
+	// Standard, so the image must run as a user other than root, and must name that user by
+	// its numeric ID. A reference that a node cannot parse is reported like a missing image:
+	// the Icecream is not Ready, with the reason ImagePullBackOff.
 	// +optional
 	// +kubebuilder:default="docker.io/nginxinc/nginx-unprivileged:1.29.3-alpine"
 	// +kubebuilder:validation:MaxLength=1024
@@ -98,8 +99,8 @@ type IcecreamSpec struct {
 	// icecream, which are spec.image and spec.resources. Of the metadata it can have labels
 	// and annotations, and the controller's own labels keep their values. The API server
 	// does not check it when it stores the Icecream. If it is not valid, the Icecream is
-	// Stalled with the reason InvalidSpec, the message names the wrong field, and the
-	// Deployment is only scaled.
+	// Stalled with the reason InvalidSpec, the message names the wrong field, and
+	// until it is corrected the Deployment is only scaled, and not from zero.
 	// More info: https://kubernetes.io/docs/concepts/workloads/pods/#pod-templates
 	// +optional
 	// +kubebuilder:validation:Type=object
