@@ -89,16 +89,38 @@ for path in "${generated[@]}"; do
   cp -R "${copy}/${path}" "${path}"
 done
 
-# flags DIRECTORY MAIN... writes what -help of these programs prints.
+# tables KNOWN makes a table of each group of flags that -help prints, without the rows of the page KNOWN.
+tables() {
+  awk -v known="$1" '
+    function finish(value, row) {
+      if (match(meaning, / \(default .*\)$/)) {
+        value = substr(meaning, RSTART + 10, RLENGTH - 11)
+        gsub(/^"|"$/, "", value)
+        value = "`" value "`"
+        meaning = substr(meaning, 1, RSTART - 1)
+      }
+      gsub(/\|/, "\\|", meaning)
+      row = "| `" flag "` | " value " | " meaning " |"
+      if (flag != "" && !(row in shared)) { print head row; head = "" }
+      flag = ""
+    }
+    BEGIN { while ((getline row <known) > 0) shared[row] }
+    !NF && ++paragraph == 2 && known { print "\nIt has the [flags of all programs](../../" known ") and these, which are its own or have another default:" }
+    !NF { next }
+    paragraph == 0 { print "\n## " $2 "\n"; next }
+    paragraph == 1 { gsub(/--[a-z-]+|[A-Z]+_[A-Z_]+/, "`&`"); print; next }
+    /^[^ ]/ { finish(); sub(/:$/, ""); head = "\n### " $0 "\n\n| Flag | Default | Meaning |\n|---|---|---|\n"; next }
+    /^(      |  -., )--/ { finish(); sub(/^ +(-., )?/, ""); flag = $0; sub(/   .*/, "", flag); meaning = $0; sub(/.*   +/, "", meaning); next }
+    { sub(/^ +/, " "); meaning = meaning $0 }
+    END { finish() }'
+}
+
+# flags DIRECTORY MAIN... writes the page about the flags of these programs. Those that all programs have are in docs.
 flags() {
   {
-    echo "# Flags
-
-This is what \`-help\` prints. hack/update-codegen.sh writes it here."
+    printf '# Flags\n\nhack/update-codegen.sh writes this page from what -help prints.\n'
     for main in "${@:2}"; do
-      printf '\n```\n'
-      go run -ldflags=-w "./$(dirname "${main}")" -help
-      echo '```'
+      go run -ldflags=-w "./$(dirname "${main}")" -help | tables "$([[ ${main} != "$1/main.go" ]] || echo docs/flags.md)"
     done
   } >"${temp}/flags.md"
   mkdir -p "$1"

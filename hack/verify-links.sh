@@ -71,14 +71,14 @@ missing identifier "${about[@]}" < <(comm -23 \
   <(git grep --untracked -ohE '[A-Za-z]+[a-z][A-Z][A-Za-z0-9]*' -- ':!*.md' | sort -u))
 
 # In the documents for operators, `-name` is a flag of the program that they are about, and so is
-# what follows it in a command. flags.md is what its -help prints.
+# what follows it in a command. docs/flags.md has those of all programs.
 flags() {
   missing flag "${@:2}" < <(comm -23 \
     <({
       git grep --untracked -ohE '`-[a-z][a-z-]+' -- "${@:2}" | tr -d '`'
       git grep --untracked -ohE '(\./controller|run \.(/apps/[a-z/-]+)?) .*' -- "${@:2}" | grep -oE ' -[a-z][a-z-]+' | tr -d ' '
     } | sort -u) \
-    <(grep -oE -e '--[a-z-]+' "$1" | sed 's/^-//' | sort -u))
+    <(grep -ohE -e '--[a-z-]+' docs/flags.md "$1" | sed 's/^-//' | sort -u))
 }
 operators=(README.md artifacts/monitoring/README.md docs/concepts.md docs/guarantees.md docs/operating.md docs/security.md docs/using.md)
 flags docs/flags.md "${operators[@]}"
