@@ -412,26 +412,28 @@ func (c *Controller) addGauges() {
 		}
 		add(float64(copies))
 	})
-	metrics.Count("secretsync_troubles", "Copies that cannot be written or do not stay as they are written, and frozen sources and namespaces, by reason.", []string{"reason"}, func(add func(n float64, values ...string)) {
-		counts := c.troubles.counts()
-		counts[ReasonUnclear] = c.unclear()
-		for _, reason := range []string{ReasonFailed, ReasonContested, ReasonNameTaken, ReasonUnclear, ReasonMarkMissing, ReasonSourceNamespaceGone} {
-			add(float64(counts[reason]), reason)
-		}
-	})
+	// Not "namespace": Prometheus sets that label to the namespace of this process.
+	metrics.Count("secretsync_troubles", "Copies that cannot be written, do not stay as they are written or are frozen, by their namespace (* if it is about all of them) and reason. UnclearAnnotation counts sources and namespaces.",
+		[]string{"copy_namespace", "reason"}, c.countTroubles)
 }
 
-// unclear returns how many sources and namespaces have an unclear annotation.
-func (c *Controller) unclear() (n int) {
+// countTroubles adds up what is in trouble. A namespace has no series while nothing is.
+func (c *Controller) countTroubles(add func(n float64, values ...string)) {
+	counts := c.troubles.counts()
 	for _, source := range cached(c.sources.List(labels.Everything())) {
 		if unclearSource(source) != "" {
-			n++
+			counts[counted{everywhere, ReasonUnclear}]++
 		}
 	}
 	for _, namespace := range cached(c.namespaces.List(labels.Everything())) {
 		if c.unclearNamespace(namespace) != "" {
-			n++
+			counts[counted{namespace.Name, ReasonUnclear}]++
 		}
 	}
-	return n
+	for _, reason := range []string{ReasonFailed, ReasonContested, ReasonNameTaken, ReasonUnclear, ReasonMarkMissing, ReasonSourceNamespaceGone} {
+		counts[counted{everywhere, reason}] += 0 // from the start: dashboards show zeros
+	}
+	for is, n := range counts {
+		add(float64(n), is.namespace, is.reason)
+	}
 }

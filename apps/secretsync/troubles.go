@@ -65,13 +65,29 @@ func (t *troubles) note(name cache.ObjectName, problem Problem, unwanted string,
 	return t.told[problem] == 1
 }
 
-// counts returns how many problems there are, by reason.
-func (t *troubles) counts() map[string]int {
+// counted is what troubles are counted by.
+type counted struct {
+	namespace string // of the copies; everywhere if they can be in several
+	reason    string // of the event
+}
+
+// everywhere stands for all namespaces. No namespace has that name.
+const everywhere = "*"
+
+// counts returns how many copies have a problem. That of the source namespace is no namespace's own.
+func (t *troubles) counts() map[counted]int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	counts := map[string]int{}
-	for problem := range t.told {
-		counts[problem.Reason]++
+	counts := map[counted]int{}
+	for name, is := range t.copies {
+		if is.problem == (Problem{}) {
+			continue
+		}
+		where := name.Namespace
+		if about := is.problem.About; about.Kind == "Namespace" && about.Name != where {
+			where = everywhere
+		}
+		counts[counted{where, is.problem.Reason}]++
 	}
 	return counts
 }
