@@ -1,5 +1,5 @@
-// Package apichange follows docs/change-the-api.md, exactly as it stands there, in a clone of the
-// repository, on a cluster with Icecreams and a controller of the release before.
+// Package apichange follows docs/change-the-api.md, word for word, in a clone of the repository, on a cluster
+// with Icecreams and the controller of the previous release. testdata/steps.md has more steps for each section.
 package apichange
 
 import (
@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -41,43 +42,24 @@ type reader struct {
 	env     []string
 	config  string            // a kubeconfig of the controllers
 	before  string            // the controller of the release before the last one
-	last    string            // that of the last one
+	last    string            // the controller of the last release
 	owner   map[string]string // the version by which each of them names the owner of a Deployment
 	running *lab.Controller
 }
 
 func TestPage(t *testing.T) {
 	r := newReader(t)
-	page := filepath.Join(r.tree, "docs", "change-the-api.md")
-	content, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
-	sections := regexp.MustCompile("(?m)^## .*$").FindAllString(string(content), -1)
-	if len(sections) < 2 {
-		t.Fatalf("the sections are %q", sections)
+	page, more := filepath.Join(r.tree, "docs", "change-the-api.md"), filepath.Join("testdata", "steps.md")
+	sections := headings(t, page)
+	for _, section := range headings(t, more) {
+		if !slices.Contains(sections, section) {
+			t.Fatalf("%s has %q, and the page has not", more, section)
+		}
 	}
 	for _, section := range sections {
-		text, err := walkthrough.Section(page, section)
-		if err != nil {
-			t.Fatal(err)
-		}
-		blocks := walkthrough.Blocks(text)
-		for i := 0; i < len(blocks); i++ {
-			block := blocks[i]
-			if block.Language != "sh" {
-				if err := block.Write(r.tree); err != nil {
-					t.Fatalf("%s: %v", section, err)
-				}
-				continue
-			}
-			output := r.follow(section, block.Text)
-			if i+1 < len(blocks) && blocks[i+1].Language == "text" {
-				i++
-				if err := walkthrough.Prints(output, blocks[i].Text); err != nil {
-					t.Fatalf("%s: %s\n%v", section, block.Text, err)
-				}
-			}
+		r.walk(page, section)
+		if slices.Contains(headings(t, more), section) {
+			r.walk(more, section)
 		}
 		walkthrough.Run(t, r.tree, "git", "add", "--all")
 		walkthrough.Run(t, r.tree, "git", "-c", "user.name=reader", "-c", "user.email=reader@example.com",
@@ -85,6 +67,46 @@ func TestPage(t *testing.T) {
 	}
 	r.shell("the tree at last", "hack/verify-links.sh\ngo vet -unreachable ./...\ngo -C test vet -unreachable ./...")
 	walkthrough.Format(t, r.tree, "pkg", "main.go", "controller.go")
+}
+
+// headings returns the headings of the sections of a Markdown file.
+func headings(t *testing.T, file string) []string {
+	t.Helper()
+	content, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := regexp.MustCompile("(?m)^## .*$").FindAllString(string(content), -1)
+	if len(found) < 2 {
+		t.Fatalf("the sections of %s are %q", file, found)
+	}
+	return found
+}
+
+// walk does what a section of a Markdown file says.
+func (r *reader) walk(file, section string) {
+	r.Helper()
+	text, err := walkthrough.Section(file, section)
+	if err != nil {
+		r.Fatal(err)
+	}
+	blocks := walkthrough.Blocks(text)
+	for i := 0; i < len(blocks); i++ {
+		block := blocks[i]
+		if block.Language != "sh" {
+			if err := block.Write(r.tree); err != nil {
+				r.Fatalf("%s: %v", section, err)
+			}
+			continue
+		}
+		output := r.follow(section, block.Text)
+		if i+1 < len(blocks) && blocks[i+1].Language == "text" {
+			i++
+			if err := walkthrough.Prints(output, blocks[i].Text); err != nil {
+				r.Fatalf("%s: %s\n%v", section, block.Text, err)
+			}
+		}
+	}
 }
 
 // newReader clones the repository, and starts the controller on a cluster with some Icecreams.
