@@ -1,4 +1,14 @@
-// Command local-cluster runs a real Kubernetes control plane on this machine.
+// Command local-cluster runs a real Kubernetes control plane on this machine. See README.md.
+//
+//   - The compiled programs are kept in $LOCAL_CLUSTER_CACHE or the user's cache directory (~/.cache/local-cluster on
+//     Linux). If $KUBEBUILDER_ASSETS names a directory with etcd, kube-apiserver and kubectl, as setup-envtest downloads
+//     them, these are not compiled; if the command is then killed, they outlive it.
+//   - --dir must be empty, absent, or an earlier cluster's.
+//   - If a component dies, up ends and prints the end of its log.
+//   - All ports are free ones of 127.0.0.1. etcd accepts every local client.
+//   - The programs' sources are required by the module in parts, which is tagged together with this one.
+//   - This is a module of its own, so that the product does not depend on controller-runtime. A module of this tree that
+//     uses it replaces it with this directory.
 package main
 
 import (
