@@ -146,7 +146,7 @@ func (w *Workloads) rollOut(d *appsv1.Deployment) (next time.Time) {
 		}
 		switch {
 		case !metav1.IsControlledBy(r, d) || r.DeletionTimestamp != nil:
-		case r.Labels[templateHash] == hash:
+		case isCurrent(r, d):
 			current = r
 		default:
 			old = append(old, r)
@@ -609,6 +609,14 @@ func (w *Workloads) IsOpen() bool {
 }
 
 func clip(name string, most int) string { return name[:min(len(name), most)] }
+
+// isCurrent reports whether a ReplicaSet has the Pod template of a Deployment. Another spelling of a quantity makes no
+// difference.
+func isCurrent(r *appsv1.ReplicaSet, d *appsv1.Deployment) bool {
+	template := r.Spec.Template.DeepCopy()
+	delete(template.Labels, templateHash)
+	return equality.Semantic.DeepEqual(*template, d.Spec.Template)
+}
 
 func hashOf(template corev1.PodTemplateSpec) string {
 	encoded, err := json.Marshal(template)
