@@ -10,5 +10,6 @@
 // In the background of every test, the audit log records every request that anyone makes,
 // and an invariant checker looks at every status of an Icecream. It reads a status
 // as deployment tools do (see kstatus). If what they read is not what the conditions and the
-// spec say, the test that the namespace belongs to fails, or closing the Lab returns an error.
+// spec say, the test that the namespace belongs to fails, or closing the Lab returns an error. Frameworks such as
+// sigs.k8s.io/e2e-framework do neither.
 package lab

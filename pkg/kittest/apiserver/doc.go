@@ -5,7 +5,8 @@
 //
 // [Server.Answer] covers what controllers rely on: optimistic concurrency, preconditions,
 // generations, the status of custom resources, defaults, finalizers, graceful deletion, and
-// the codes and reasons of errors with their causes. The model follows the order of the checks
+// the codes and reasons of errors with their causes. (client-go's fakes check none of this, and envtest does not run
+// in virtual time.) The model follows the order of the checks
 // in k8s.io/apiserver and uses its libraries where they are pure. A test that sends random
 // requests to the model and to a real API server compares both. What the requests of other
 // programs make of an object, [Server.Put] stores without knowing the rules.
