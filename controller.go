@@ -135,9 +135,9 @@ func NewController(
 	return c, nil
 }
 
-// sync brings one Icecream closer to what its spec asks for. The loop syncs it again after requeueAfter if err is nil or
-// NoBackoff, which is logged. After any other error it ignores requeueAfter and retries with back-off; a Deferred one is
-// logged at V(4) only.
+// sync brings one Icecream closer to what its spec asks for. If err is nil or NoBackoff, the loop syncs it again after
+// requeueAfter, if that is positive. After any other error it ignores requeueAfter and retries with back-off. It logs
+// every error, a Deferred one at V(4) only.
 func (c *Controller) sync(ctx context.Context, name cache.ObjectName) (requeueAfter time.Duration, err error) {
 	if err := c.writes.EnsureReady(name); err != nil {
 		c.metrics.StaleCacheWait()
@@ -161,7 +161,7 @@ func (c *Controller) sync(ctx context.Context, name cache.ObjectName) (requeueAf
 	}
 	if plan.IsOpen() && plan.Wait == 0 {
 		if observed.Last, err = c.act(ctx, observed, plan); !observed.Last.IsWorthTelling() {
-			return lookAgain, err // If the write was accepted, the caches will show it. Otherwise err makes the loop retry.
+			return lookAgain, err // Nothing to tell yet: the caches will show an accepted write, and err makes the loop retry.
 		}
 		plan = icecream.Decide(observed) // again, for the wait until the next attempt
 	}
@@ -287,9 +287,9 @@ func (c *Controller) write(ctx context.Context, o icecream.Observed, request *pa
 	return nil
 }
 
-// isStale reports whether a write failed only because the cache of Deployments is behind. An apply that creates has no
-// precondition: if somebody else has a Deployment of that name, the API server refuses to change its selector, or to
-// give it another controller.
+// isStale reports whether a write failed only because the cache of Deployments is behind. An apply that creates has no UID
+// that could conflict. If somebody else has just created a Deployment of that name, the API server calls the apply
+// invalid: a selector cannot change, and there can be only one controller.
 func isStale(o icecream.Observed, err error) bool {
 	return response.IsStale(err, deploymentResource, icecream.DeploymentName(o.Icecream)) || o.Live == nil && response.IsTaken(err)
 }

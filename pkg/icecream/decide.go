@@ -29,16 +29,16 @@ type Observed struct {
 	Live *appsv1.Deployment
 	// Older is an older Icecream that asks for the same Deployment and is not being deleted; nil if there is none.
 	Older *v1alpha1.Icecream
-	Pods  []Pod        // with the Icecream's label, in any order
+	Pods  []Pod        // with the Icecream's label, in any order; ofDeployment says which of them count for Live
 	Last  pace.Attempt // this process's last write of the Deployment
 }
 
 // Plan is what should be written for one Icecream, or why nothing can be.
 type Plan struct {
-	// Apply sets the whole Deployment. It is nil if the last Apply still stands: the Deployment has its digest, and nobody
-	// else has set one of its fields. It is nil, too, if Held says why.
+	// Apply sets the whole Deployment. It is nil if the last Apply still stands: an annotation of the Deployment has its
+	// digest, and nobody else has set one of its fields. It is nil, too, if Held says why.
 	Apply *patch.Request
-	Scale *patch.Request     // sets only the replicas: without Apply, also if Held, or after an Apply that failed
+	Scale *patch.Request     // sets only the replicas, even if Held; with Apply, it is sent if that is refused or keeps failing
 	Wish  pace.Wish          // identifies what the requests ask for
 	Wait  time.Duration      // until they can be sent; 0 is now
 	Held  kstatus.Conclusion // why Apply is impossible; otherwise the zero value
@@ -60,7 +60,7 @@ func Decide(o Observed) Plan {
 	case live != nil && live.DeletionTimestamp != nil:
 		return held(v1alpha1.ReasonDeploymentTerminating, "Waiting for Deployment %q to be deleted%s", live.Name, heldBy(live))
 
-	case live == nil, IsControlledBy(live, ice), isOrphan(live, ice): // An orphan was made for this name, and nobody owns it.
+	case live == nil, IsControlledBy(live, ice), isOrphan(live, ice): // Nobody controls an orphan, and its selector is this Icecream's.
 		return o.plan()
 
 	case isLeftover(live, ice): // A deleted Icecream of this name owns it.
@@ -83,6 +83,7 @@ func (o Observed) plan() (p Plan) {
 		p = invalidSpec(err.Error())
 	}
 	p.Wish.Scale = replicasOf(o.Icecream)
+	// From zero only if the spec is valid and nothing else is left to apply.
 	if d := o.Own(); d != nil && (replicas(d) > 0 || p.Apply == nil && err == nil) {
 		p.Scale = patch.Scale(FieldManager, d, replicas(d), p.Wish.Scale)
 	}

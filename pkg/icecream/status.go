@@ -33,7 +33,7 @@ const (
 	maxMessage   = 1024 // of an event (core/v1)
 )
 
-// Status returns what to report while plan is not carried out yet. recheckAfter is how long the status stays right if no
+// Status returns what to report; what plan has to write, if anything, is not written yet. recheckAfter is how long the status stays right if no
 // object changes; 0 is forever.
 func Status(o Observed, plan Plan) (s v1alpha1.IcecreamStatus, recheckAfter time.Duration) {
 	s = v1alpha1.IcecreamStatus{
@@ -100,8 +100,8 @@ const (
 	minRefusal = time.Minute
 )
 
-// untilStalled returns the time until the Icecream is Stalled for this reason. One that is Stalled for it stays so until
-// its spec changes: a new process does not know how long a refusal has lasted.
+// untilStalled returns the time until the Icecream is Stalled for this reason. Once Stalled, it stays so as long as it
+// has the reason and its spec does not change: a new process does not know how long a refusal has lasted.
 func (o Observed) untilStalled(reason string) time.Duration {
 	was := ptr.Deref(meta.FindStatusCondition(o.Icecream.Status.Conditions, v1alpha1.ConditionStalled), metav1.Condition{})
 	if was.Status == metav1.ConditionTrue && was.Reason == reason && was.ObservedGeneration == o.Icecream.Generation {
@@ -142,13 +142,14 @@ func (o Observed) cause(plan Plan, nodes []v1alpha1.IcecreamNode) (c kstatus.Con
 	worst, recheckAfter := o.problem()
 	left := o.untilPodsShow(nodes)
 	recheckAfter = pace.Sooner(recheckAfter, left)
+	// Until the Deployment's status describes its spec, a problem in it counts only if it is already reported.
 	isCurrent := func(reason string) bool { return isObserved(d) || o.isReported(reason) }
 	creation, progress := condition(d, appsv1.DeploymentReplicaFailure), condition(d, appsv1.DeploymentProgressing)
 	switch {
 	case isComplete(d) && !isOpen && replicas(d) < replicasOf(o.Icecream):
 		return reconciling(v1alpha1.ReasonDeploymentAltered, "An admission policy or webhook has set the replicas of Deployment %q to %d",
 			d.Name, replicas(d)), recheckAfter
-	case isComplete(d) && !isOpen && worst.Reason != podproblem.CrashLoop && left == 0:
+	case isComplete(d) && !isOpen && worst.Reason != podproblem.CrashLoop && left == 0: // A crash counts for a minute.
 		return kstatus.Conclusion{State: kstatus.Ready, Reason: v1alpha1.ReasonAvailable, Message: o.available()}, recheckAfter
 	case worst.Reason != "":
 		return reconciling(worst.Reason, "%s", worst.Message), recheckAfter
@@ -192,7 +193,8 @@ func isObserved(d *appsv1.Deployment) bool {
 	return d != nil && d.Status.ObservedGeneration >= d.Generation
 }
 
-// hasTimedOut reports whether the rollout of the Deployment's current spec has made no progress for too long.
+// hasTimedOut reports whether the rollout of the Deployment's current spec has made no progress for its
+// progressDeadlineSeconds, which this controller does not set.
 func hasTimedOut(d *appsv1.Deployment) bool {
 	return isObserved(d) && condition(d, appsv1.DeploymentProgressing).Reason == v1alpha1.ReasonProgressDeadlineExceeded
 }

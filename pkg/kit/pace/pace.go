@@ -7,6 +7,9 @@
 //
 // Writes that failed because of the server or the connection are not paced here: the loop backs off (see package
 // worker). They are remembered only to know how long writes have failed.
+//
+// All of this is in memory. A new process writes a refused or reverted wish at once, and calls a fight one only after
+// four writes of its own.
 package pace
 
 import (
@@ -50,7 +53,7 @@ func (a Attempt) Then(wish Wish, failure error, now time.Time) Attempt {
 	next := Attempt{Wish: wish, Failure: response.Brief(failure), Count: 1, Since: now, At: now}
 	isAgain := a.Wish == wish || failure != nil && a.Wish.Digest == wish.Digest
 	if isAgain && a.outcome() == refused && next.outcome() == failed {
-		return a // The server failed before it could refuse again.
+		return a // Whether it would be refused again is not known.
 	}
 	if isAgain && a.outcome() == next.outcome() && now.Sub(a.At) < quiet {
 		next.Count, next.Since = a.Count+1, a.Since
@@ -75,9 +78,9 @@ func pauseAfter(count int) time.Duration {
 	return longestPause
 }
 
-// IsContested reports whether someone keeps reverting the wish: it was written at least four times in a row, and either
-// is reverted now, however long the pause until the next write, or was written less than a minute ago. So it ends only
-// when a write has stayed for a minute. quietAfter is the rest of that minute.
+// IsContested reports whether someone keeps reverting the wish: at least four writes in a row were accepted, and either
+// the wish is reverted now, even while the next write has to wait, or the last write is less than a minute old. So it
+// ends only when a write has stayed for a minute. quietAfter is the rest of that minute.
 func (a Attempt) IsContested(isReverted bool, now time.Time) (isContested bool, quietAfter time.Duration) {
 	if a.Count < contested || a.outcome() != accepted {
 		return false, 0

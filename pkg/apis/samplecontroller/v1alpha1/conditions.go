@@ -33,7 +33,8 @@ const (
 	// Icecream asks for it.
 	ReasonErrResourceExists = "ErrResourceExists"
 	// ReasonInvalidSpec means that the spec cannot be decoded, that one of its numbers is
-	// too large, or that the API server rejects the Deployment derived from it as invalid.
+	// too large, that spec.template is not a part of a Pod template, or that the API server
+	// rejects the Deployment derived from it as invalid.
 	ReasonInvalidSpec = "InvalidSpec"
 	// ReasonDeploymentRefused means that the API server, an admission plugin or a quota
 	// does not allow the controller to write the Deployment, or that such writes have
