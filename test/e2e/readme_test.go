@@ -92,7 +92,7 @@ func TestReadme(t *testing.T) {
 	n.EventuallyReady(t, "example-icecream")
 
 	// hack/verify.sh runs the generator, and compares what it writes.
-	generator := strings.TrimSpace(blocks[3][1])
+	generator, _, _ := strings.Cut(blocks[3][1], "\n")
 	verify, err := os.ReadFile(l.Path("hack/verify-codegen.sh"))
 	if err != nil || !strings.Contains(string(verify), `generated/`+generator+`"`) {
 		t.Errorf("hack/verify-codegen.sh does not run %q: %v", generator, err)
