@@ -188,3 +188,37 @@ func runWith(t *testing.T, programs map[string]string, env []string, script stri
 	output, err := command.CombinedOutput()
 	return string(output), err
 }
+
+// An image has all files that its programs are compiled from.
+func TestImageContext(t *testing.T) {
+	ignore, err := os.ReadFile("../.dockerignore")
+	if err != nil {
+		t.Fatal(err)
+	}
+	isIn := func(file string) bool {
+		for line := range strings.Lines(string(ignore)) {
+			pattern, isException := strings.CutPrefix(strings.TrimSpace(line), "!")
+			if matched, _ := filepath.Match(pattern, file); isException && (matched || strings.HasPrefix(file, pattern+"/")) {
+				return true
+			}
+		}
+		return false
+	}
+	root, err := filepath.Abs("..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := exec.Command("go", "list", "-deps", "-f",
+		"{{with .Module}}{{if .Main}}{{range $.GoFiles}}{{$.Dir}}/{{.}}\n{{end}}{{range $.EmbedFiles}}{{$.Dir}}/{{.}}\n{{end}}{{end}}{{end}}",
+		".", "./apps/...", "./hack/licenses")
+	list.Dir, list.Stderr = root, os.Stderr
+	files, err := list.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for file := range strings.FieldsSeq(string(files)) {
+		if file, err := filepath.Rel(root, file); err != nil || !isIn(file) {
+			t.Errorf(".dockerignore leaves out %s (%v)", file, err)
+		}
+	}
+}
