@@ -22,7 +22,7 @@ import (
 const crdFile = "artifacts/examples/crd-icecream.yaml"
 
 // An Icecream that was stored under another schema and cannot be decoded keeps its Deployment and delays no other, also
-// after a restart. In such a case, the API server (v1.36)
+// after a restart. In such a case, the API server (v1.37)
 //
 //   - accepts a PUT to /status. It ignores what the request says about the spec, and refuses server-side apply;
 //   - accepts an edit that corrects the spec, and may refuse any other edit;
