@@ -228,8 +228,8 @@ func (c *Controller) rivals(ice *v1alpha1.Icecream) []*v1alpha1.Icecream {
 // act writes the Deployment and returns the attempt: the zero value if nothing was sent, or if the write failed only
 // because the caches are behind.
 func (c *Controller) act(ctx context.Context, o icecream.Observed, plan icecream.Plan) (last pace.Attempt, err error) {
-	// Before a Deployment is created or adopted, the API server must still have the Icecream. A new one needs no recheck:
-	// no Deployment of it can have been deleted.
+	// Before a Deployment is created or adopted, the API server must still have the Icecream. A new one needs no recheck: it
+	// has no status, and this process has written nothing for it, so it has had no Deployment.
 	isNew := o.Live == nil && o.Icecream.Status.ObservedGeneration <= 0 && o.Last.Count == 0
 	if o.Own() == nil && !isNew {
 		if err := c.recheckIcecream(ctx, o.Icecream); err != nil {
@@ -287,9 +287,9 @@ func (c *Controller) write(ctx context.Context, o icecream.Observed, request *pa
 	return nil
 }
 
-// isStale reports whether a write failed only because the cache of Deployments is behind. An apply that creates has no UID
-// that could conflict. If somebody else has just created a Deployment of that name, the API server calls the apply
-// invalid: a selector cannot change, and there can be only one controller.
+// isStale reports whether a write failed only because the cache of Deployments is behind. An apply that should create a
+// Deployment has no UID that could conflict. If somebody else has just created a Deployment of that name, the API server
+// calls the apply invalid: a selector cannot change, and there can be only one controller.
 func isStale(o icecream.Observed, err error) bool {
 	return response.IsStale(err, deploymentResource, icecream.DeploymentName(o.Icecream)) || o.Live == nil && response.IsTaken(err)
 }

@@ -29,16 +29,18 @@ type Observed struct {
 	Live *appsv1.Deployment
 	// Older is an older Icecream that asks for the same Deployment and is not being deleted; nil if there is none.
 	Older *v1alpha1.Icecream
-	Pods  []Pod        // with the Icecream's label, in any order; ofDeployment says which of them count for Live
+	Pods  []Pod        // with the Icecream's label, in any order; ofDeployment, in pods.go, says which of them count
 	Last  pace.Attempt // this process's last write of the Deployment
 }
 
 // Plan is what should be written for one Icecream, or why nothing can be.
 type Plan struct {
-	// Apply sets the whole Deployment. It is nil if the last Apply still stands: an annotation of the Deployment has its
-	// digest, and nobody else has set one of its fields. It is nil, too, if Held says why.
+	// Apply sets the whole Deployment. It is nil if there is nothing to apply: an annotation of the Deployment has the
+	// digest of this Apply, and nobody has changed or removed a field that it sets. It is also nil if Held is set.
 	Apply *patch.Request
-	Scale *patch.Request     // sets only the replicas, even if Held; with Apply, it is sent if that is refused or keeps failing
+	// Scale sets only the replicas; it is possible even if Held is set. Beside an Apply, it is sent only after that was
+	// refused, or has failed for ten seconds.
+	Scale *patch.Request
 	Wish  pace.Wish          // identifies what the requests ask for
 	Wait  time.Duration      // until they can be sent; 0 is now
 	Held  kstatus.Conclusion // why Apply is impossible; otherwise the zero value

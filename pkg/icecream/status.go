@@ -1,5 +1,5 @@
 // What to report. Read Status, then conclude and cause, which choose the conditions; StatusEvent chooses the
-// event.
+// event. pkg/kit/pace/pace.go comes next.
 
 package icecream
 
@@ -33,7 +33,7 @@ const (
 	maxMessage   = 1024 // of an event (core/v1)
 )
 
-// Status returns what to report; what plan has to write, if anything, is not written yet. recheckAfter is how long the status stays right if no
+// Status returns what to report while plan, if it is open, is still unwritten. recheckAfter is how long the status stays right if no
 // object changes; 0 is forever.
 func Status(o Observed, plan Plan) (s v1alpha1.IcecreamStatus, recheckAfter time.Duration) {
 	s = v1alpha1.IcecreamStatus{
@@ -100,8 +100,9 @@ const (
 	minRefusal = time.Minute
 )
 
-// untilStalled returns the time until the Icecream is Stalled for this reason. Once Stalled, it stays so as long as it
-// has the reason and its spec does not change: a new process does not know how long a refusal has lasted.
+// untilStalled returns the time until the Icecream is Stalled for this reason. Once Stalled, it stays so while reason
+// and generation stay the same. Otherwise a restart would end it, because a new process does not know how long a refusal
+// has lasted.
 func (o Observed) untilStalled(reason string) time.Duration {
 	was := ptr.Deref(meta.FindStatusCondition(o.Icecream.Status.Conditions, v1alpha1.ConditionStalled), metav1.Condition{})
 	if was.Status == metav1.ConditionTrue && was.Reason == reason && was.ObservedGeneration == o.Icecream.Generation {
@@ -134,7 +135,7 @@ func (o Observed) cause(plan Plan, nodes []v1alpha1.IcecreamNode) (c kstatus.Con
 		return ofFailure(o.Last.Failure), 0
 	case isContested:
 		return reconciling(v1alpha1.ReasonDeploymentContested,
-			"Somebody keeps reverting changes to Deployment %q, whose managedFields can say who; retrying with back-off",
+			"Somebody keeps reverting changes to Deployment %q, or deleting it; its managedFields or the audit log can say who",
 			DeploymentName(o.Icecream)), quietAfter
 	case d == nil:
 		return reconciling(v1alpha1.ReasonProgressing, "The Deployment is being created"), 0
@@ -142,7 +143,7 @@ func (o Observed) cause(plan Plan, nodes []v1alpha1.IcecreamNode) (c kstatus.Con
 	worst, recheckAfter := o.problem()
 	left := o.untilPodsShow(nodes)
 	recheckAfter = pace.Sooner(recheckAfter, left)
-	// Until the Deployment's status describes its spec, a problem in it counts only if it is already reported.
+	// While the Deployment's status is about an earlier spec, what it says counts only if the Icecream already reports it.
 	isCurrent := func(reason string) bool { return isObserved(d) || o.isReported(reason) }
 	creation, progress := condition(d, appsv1.DeploymentReplicaFailure), condition(d, appsv1.DeploymentProgressing)
 	switch {

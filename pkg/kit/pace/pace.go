@@ -8,8 +8,8 @@
 // Writes that failed because of the server or the connection are not paced here: the loop backs off (see package
 // worker). They are remembered only to know how long writes have failed.
 //
-// All of this is in memory. A new process writes a refused or reverted wish at once, and calls a fight one only after
-// four writes of its own.
+// All of this is in memory. A new process writes a refused or reverted wish at once, and calls a wish contested only
+// after four accepted writes of its own.
 package pace
 
 import (
@@ -48,7 +48,7 @@ type Attempt struct {
 }
 
 // Then returns the attempt after a: a write of wish that failed with failure, or was stored if failure is nil. A new
-// scale does not restart the count of failures, or an autoscaler would undo the back-off.
+// scale does not restart the count of refusals and failures: otherwise an autoscaler would undo the back-off.
 func (a Attempt) Then(wish Wish, failure error, now time.Time) Attempt {
 	next := Attempt{Wish: wish, Failure: response.Brief(failure), Count: 1, Since: now, At: now}
 	isAgain := a.Wish == wish || failure != nil && a.Wish.Digest == wish.Digest
@@ -78,9 +78,9 @@ func pauseAfter(count int) time.Duration {
 	return longestPause
 }
 
-// IsContested reports whether someone keeps reverting the wish: at least four writes in a row were accepted, and either
-// the wish is reverted now, even while the next write has to wait, or the last write is less than a minute old. So it
-// ends only when a write has stayed for a minute. quietAfter is the rest of that minute.
+// IsContested reports whether someone keeps reverting the wish. It is true after four accepted writes in a row, while the
+// wish is reverted (even if the next write has to wait) or the last write is less than a minute old. So it ends only when
+// a write has stayed for a minute. quietAfter is the rest of that minute.
 func (a Attempt) IsContested(isReverted bool, now time.Time) (isContested bool, quietAfter time.Duration) {
 	if a.Count < contested || a.outcome() != accepted {
 		return false, 0

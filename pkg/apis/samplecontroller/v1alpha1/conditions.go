@@ -11,9 +11,10 @@ const (
 	// ConditionReconciling is True while the Icecream is neither Ready nor Stalled.
 	ConditionReconciling = "Reconciling"
 	// ConditionStalled is True if only an edit can help (InvalidSpec), if the Deployment's
-	// own Progressing condition has the reason ProgressDeadlineExceeded, or if the Icecream
-	// has waited for somebody else for ten minutes (DeploymentRefused, ErrResourceExists,
-	// DeploymentContested, DeploymentTerminating).
+	// own Progressing condition has the reason ProgressDeadlineExceeded, or if Ready has
+	// been False for ten minutes, for whatever reasons, and the reason is now one that only
+	// somebody else can end: DeploymentRefused (for a minute at least), ErrResourceExists,
+	// DeploymentContested, DeploymentTerminating.
 	ConditionStalled = "Stalled"
 )
 
@@ -48,7 +49,8 @@ const (
 
 	// ReasonUnschedulable means that the scheduler finds no node for a Pod.
 	ReasonUnschedulable = "Unschedulable"
-	// ReasonImagePullBackOff means that a node cannot pull the image.
+	// ReasonImagePullBackOff means that a node cannot pull the image, from the first failed
+	// attempt on.
 	ReasonImagePullBackOff = "ImagePullBackOff"
 	// ReasonCrashLoopBackOff means that a container keeps exiting, or has run for less than
 	// a minute since it failed.
@@ -59,8 +61,8 @@ const (
 	// example because of a quota.
 	ReasonReplicaFailure = "ReplicaFailure"
 	// ReasonPodFailed means that a Pod has failed for good within the last minute, for
-	// example because its node has rejected or evicted it, and that not all others are
-	// available.
+	// example because its node has rejected or evicted it, and that the other Pods
+	// are not enough for Ready.
 	ReasonPodFailed = "PodFailed"
 	// ReasonPodNotReady means that nothing has failed in a Pod, but that it has not been
 	// ready for a minute, or does not end after its grace period. The message says what the
@@ -76,10 +78,11 @@ const (
 
 // The other reasons of an Icecream's events. DeploymentAltered is also one of its conditions.
 const (
-	// ReasonSynced is the reason of the event for an Icecream that has become Ready.
+	// ReasonSynced is the reason of the event for an Icecream that has become Ready,
+	// or is Ready after an edit.
 	ReasonSynced = "Synced"
 	// ReasonScheduled is the reason of the event for Pods that run on other nodes than
-	// before.
+	// before, or are gone from one. There is none while Progressing.
 	ReasonScheduled = "Scheduled"
 	// ReasonDeploymentCreated is the reason of the event for a Deployment that the
 	// controller has created or re-created.
