@@ -79,7 +79,7 @@ controller=$!
 
 title "Four Deployments at 0/1, and why"
 await kubectl get icecreams
-run "kubectl apply -f artifacts/examples/four-problems.yaml"
+run "kubectl apply -f artifacts/examples/demo/four-problems.yaml"
 becomes vanilla ImagePullBackOff
 await is_policy_active
 run "kubectl patch icecream vanilla --type=merge -p '{\"spec\":{\"image\":\"registry.example/vanilla:latest\"}}'"

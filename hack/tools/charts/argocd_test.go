@@ -12,7 +12,7 @@ import (
 
 // Argo CD finds in an Icecream what kstatus finds, by the health check in artifacts/examples.
 func TestArgoCDHealth(t *testing.T) {
-	file, err := os.ReadFile(root + "/artifacts/examples/argocd-cm.yaml")
+	file, err := os.ReadFile(root + "/artifacts/examples/argocd/argocd-cm.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}

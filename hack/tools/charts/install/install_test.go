@@ -221,7 +221,7 @@ func keepIcecreams(s site) {
 // A policy keeps contractors from making a Deployment by an Icecream that they could not make themselves.
 func contractors(s site) {
 	s.define()
-	const policy = artifacts + "/examples/contractors.yaml"
+	const policy = artifacts + "/examples/policies/contractors.yaml"
 	s.kubectl("apply", "--warnings-as-errors", "-f", policy)
 	create := func(image, group string) (string, error) {
 		command := s.command(s.cluster.Kubectl(), "create", "--dry-run=server", "-f=-", "--as=somebody", "--as-group=system:masters", "--as-group="+group)
