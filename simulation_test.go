@@ -300,8 +300,9 @@ func (w *icecreams) create(draw *rand.Rand) string {
 	return "a new Icecream " + name
 }
 
-// deleteIcecream deletes an Icecream, preferably one without a Deployment that others may wait for. It can be created again at once, also as it
-// was, as kubectl replace --force does: with the same name and the same generation as one that was never edited.
+// deleteIcecream deletes an Icecream, preferably one without a Deployment, for whose name others can wait. It can be
+// created again at once, also as it was, as kubectl replace --force does: with the same name and the same generation as
+// one that was never edited.
 func (w *icecreams) deleteIcecream(draw *rand.Rand) string {
 	ice, policy := simulation.Pick(draw, w.ices()), metav1.DeletePropagationBackground
 	if ice == nil {

@@ -39,7 +39,7 @@ type Config struct {
 // addFlags adds the controller's flags and sets the defaults.
 func addFlags(flags *flag.FlagSet, c *Config) {
 	c.MaxUnavailable = intstr.FromInt32(1)
-	flags.Func("max-unavailable", "How many nodes may be unavailable, including those that are rebooting: a number, or a percentage of all nodes, rounded down but at least 1. 0 stops all reboots. Whatever the value, no more than one control-plane node may be unavailable. (default 1)", func(text string) (err error) {
+	flags.Func("max-unavailable", "How many nodes can be unavailable, counting rebooting ones: a number, or a percentage of all nodes, rounded down but at least 1. With 0, no reboot is granted. Of the control plane, one node at most. (default 1)", func(text string) (err error) {
 		c.MaxUnavailable, err = ParseMaxUnavailable(text)
 		return err
 	})

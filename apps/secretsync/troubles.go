@@ -74,7 +74,7 @@ type counted struct {
 // everywhere stands for all namespaces. No namespace has that name.
 const everywhere = "*"
 
-// counts returns how many copies have a problem. That of the source namespace is no namespace's own.
+// counts returns how many copies have each problem, by namespace. A problem of the source namespace counts as everywhere.
 func (t *troubles) counts() map[counted]int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
